@@ -1,0 +1,1 @@
+//! The Kubernetes API served from the metastore, without an apiserver behind it.

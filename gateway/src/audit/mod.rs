@@ -1,0 +1,1 @@
+//! One event a request, in the audit.k8s.io/v1 format.

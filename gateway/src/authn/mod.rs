@@ -1,0 +1,1 @@
+//! Who is calling: certificates, tokens, front-proxy headers, nobody.

@@ -1,0 +1,136 @@
+//! One body type for every request and response, so that the phases need no type parameters and
+//! the common bodies need no allocation.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+
+/// Why a body ended before its end; the transport then resets the stream instead of ending it.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// The peer's stream broke.
+    #[error("body stream broke: {0}")]
+    Transport(#[from] hyper::Error),
+    /// A bound was exceeded or the gateway gave the body up.
+    #[error("body was cut: {0}")]
+    Cut(&'static str),
+}
+
+/// A stream of bytes of a request or a response.
+#[derive(Debug, Default)]
+pub enum Body {
+    /// No content.
+    #[default]
+    Empty,
+    /// Content at hand; taken once.
+    Full(Bytes),
+    /// Straight from a connection.
+    Incoming(Incoming),
+    /// Anything else.
+    Boxed(UnsyncBoxBody<Bytes, BodyError>),
+}
+
+impl Body {
+    /// Boxes another body.
+    pub fn boxed<B>(body: B) -> Self
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BodyError>,
+    {
+        Body::Boxed(body.map_err(Into::into).boxed_unsync())
+    }
+
+    /// Reads all of it, up to `limit` bytes.
+    ///
+    /// # Errors
+    /// [`BodyError::Cut`] when it is longer, [`BodyError::Transport`] when the peer broke off.
+    pub async fn collect_up_to(self, limit: usize) -> Result<Bytes, BodyError> {
+        if let Body::Full(bytes) = self {
+            return if bytes.len() > limit {
+                Err(BodyError::Cut("too large"))
+            } else {
+                Ok(bytes)
+            };
+        }
+        let mut body = self;
+        let mut all = bytes::BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            if let Ok(data) = frame?.into_data() {
+                if all.len() + data.len() > limit {
+                    return Err(BodyError::Cut("too large"));
+                }
+                all.extend_from_slice(&data);
+            }
+        }
+        Ok(all.freeze())
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        if bytes.is_empty() {
+            Body::Empty
+        } else {
+            Body::Full(bytes)
+        }
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Body::from(Bytes::from(bytes))
+    }
+}
+
+impl From<Incoming> for Body {
+    fn from(incoming: Incoming) -> Self {
+        Body::Incoming(incoming)
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        match this {
+            Body::Empty => Poll::Ready(None),
+            Body::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *this = Body::Empty;
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
+            Body::Incoming(incoming) => Pin::new(incoming)
+                .poll_frame(cx)
+                .map(|f| f.map(|r| r.map_err(BodyError::from))),
+            Body::Boxed(boxed) => Pin::new(boxed).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Body::Empty => true,
+            Body::Full(bytes) => bytes.is_empty(),
+            Body::Incoming(incoming) => incoming.is_end_stream(),
+            Body::Boxed(boxed) => boxed.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Body::Empty => SizeHint::with_exact(0),
+            Body::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Body::Incoming(incoming) => incoming.size_hint(),
+            Body::Boxed(boxed) => boxed.size_hint(),
+        }
+    }
+}

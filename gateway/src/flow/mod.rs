@@ -1,0 +1,1 @@
+//! Classify, break, limit: what decides whether a request goes on.

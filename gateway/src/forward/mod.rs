@@ -1,0 +1,1 @@
+//! Sends a request to an endpoint and streams the answer back.

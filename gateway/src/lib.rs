@@ -1,0 +1,24 @@
+//! The gateway: everything that knows Kubernetes or speaks HTTP to it.
+//!
+//! A request meets the modules in this order: [`listener`] accepts and terminates TLS, [`request`]
+//! reads what is asked, [`authn`] says by whom, [`flow`] classifies, breaks and limits,
+//! [`forward`] or [`api`] answers, [`audit`] writes it down. `bootstrap` puts them together,
+//! and `control` publishes what operators write.
+
+pub mod admin;
+pub mod api;
+pub mod audit;
+pub mod authn;
+pub mod body;
+pub mod cli;
+pub mod clock;
+pub mod context;
+pub mod flow;
+pub mod forward;
+pub mod identity;
+pub mod listener;
+pub mod profile;
+pub mod request;
+pub mod status;
+pub mod telemetry;
+pub mod upstream;

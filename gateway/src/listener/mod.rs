@@ -1,0 +1,1 @@
+//! Accepts connections, terminates TLS and serves HTTP to one boxed handler.

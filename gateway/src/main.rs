@@ -1,0 +1,6 @@
+//! The `sluice` binary.
+
+#[global_allocator]
+static GLOBAL: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! What the audit stream says about each client.

@@ -1,0 +1,1 @@
+//! What a request asks for, read as a kube-apiserver reads it.

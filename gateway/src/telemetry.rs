@@ -1,0 +1,1 @@
+//! Metrics and logs: instruments bound once, and one place that names them.

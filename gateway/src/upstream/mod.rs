@@ -1,0 +1,1 @@
+//! Upstream clusters: endpoints, health, selection, connections.

@@ -1,0 +1,29 @@
+//! A revision-ordered, multi-version store over one durable log.
+//!
+//! It knows bytes, keys, revisions and time. It knows nothing of Kubernetes objects and reads no
+//! configuration file. Only [`etcd`], the store's own wire, may name an HTTP or gRPC library.
+//!
+//! # Guarantees
+//!
+//! Of writes: *dense* (each effective transaction takes the next revision, failures and reads take
+//! none), *durable before visible* (no answer, read or event shows a write that a crash could take
+//! back), *own revision* (an answer carries the revision of that write, not of its batch).
+//!
+//! Of watches: *ordered*, *unique*, *atomic per revision*, *reliable*, *resumable*,
+//! *bookmarkable* (a progress mark at R means every event up to R was delivered before it),
+//! *previous value right*, *create flag right*.
+
+pub mod engine;
+pub mod error;
+pub mod etcd;
+pub mod events;
+pub mod key;
+pub mod read;
+pub mod record;
+pub mod revision;
+pub mod txn;
+
+pub use error::{Error, ErrorKind};
+pub use key::KeyRange;
+pub use record::{LeaseId, Record};
+pub use revision::Revision;
