@@ -7,3 +7,5 @@ pub mod merge;
 pub mod resource;
 
 mod builtin;
+
+pub mod rbac;
