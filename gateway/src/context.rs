@@ -4,8 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use arc_swap::ArcSwapOption;
+use http::{HeaderName, HeaderValue};
 use rustls_pki_types::CertificateDer;
 
+use crate::drain::ConnectionDrain;
 use crate::identity::UserInfo;
 
 /// What a listener knows of a connection; shared by all its requests.
@@ -21,6 +24,38 @@ pub struct Connection {
     pub client_chain: Vec<CertificateDer<'static>>,
     /// When it was accepted.
     pub accepted: Instant,
+    /// What ends its watches and tunnels, and counts them.
+    pub drain: ConnectionDrain,
+    /// The header lines last made for a user of this connection: nearly all connections have one
+    /// user, who is then spelt out once and not once a request.
+    pub lines: ArcSwapOption<HeaderLines>,
+}
+
+/// Header lines made for one user, ready to be copied into a request.
+#[derive(Debug)]
+pub struct HeaderLines {
+    /// Whom they stand for; compared by address.
+    pub user: Arc<UserInfo>,
+    /// In which of the forwarder's styles.
+    pub style: u8,
+    /// The lines, in order.
+    pub lines: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Connection {
+    /// A connection without TLS facts and without a drain; add what is known to it.
+    #[must_use]
+    pub fn new(peer: SocketAddr, local: SocketAddr, accepted: Instant) -> Self {
+        Connection {
+            peer,
+            local,
+            server_name: None,
+            client_chain: Vec::new(),
+            accepted,
+            drain: ConnectionDrain::default(),
+            lines: ArcSwapOption::const_empty(),
+        }
+    }
 }
 
 /// The facts of one request that more than one phase needs. The request's attributes are in
