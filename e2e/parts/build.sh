@@ -4,7 +4,9 @@
 # NAME<TAB>SKIPPED<TAB>why. Never fails for a part that cannot be had; the gate
 # decides whether a SKIPPED was expected.
 #
-# usage: build.sh PART...        parts: kube-apiserver kubectl etcd etcdctl benchmark
+# usage: build.sh PART...
+# parts: kube-apiserver kubectl kube-controller-manager kube-scheduler etcd etcdctl benchmark
+#        loop (the acceptance suite's own client, from e2e/clients)
 set -u
 
 K8S_VERSION=${SLUICE_K8S_VERSION:-1.36.2}
@@ -95,6 +97,16 @@ benchmark_module() {
     printf 'module parts\ngo 1.26\nrequire go.etcd.io/etcd/v3 v%s\n' "$version" >"$src/go.mod"
 }
 
+# Our own clients: the checkout is the source, and their digest the version.
+CLIENTS=$(cd "$(dirname "$0")/../clients" && pwd)
+clients_version() {
+    cat "$CLIENTS"/go.mod "$CLIENTS"/go.sum "$CLIENTS"/*/*.go | sha256sum | cut -c1-16
+}
+
+clients_module() {
+    cp -r "$CLIENTS"/. "$1"/
+}
+
 k8s_ldflags() {
     local minor=${K8S_VERSION#1.}
     minor=${minor%%.*}
@@ -114,6 +126,7 @@ for part in "$@"; do
     etcd) build_part etcd "$ETCD_VERSION" etcd_module go.etcd.io/etcd/server/v3 "" ;;
     etcdctl) build_part etcdctl "$ETCD_VERSION" etcd_module go.etcd.io/etcd/etcdctl/v3 "" ;;
     benchmark) build_part benchmark "$BENCHMARK_VERSION" benchmark_module go.etcd.io/etcd/v3/tools/benchmark "" ;;
+    loop) build_part loop "$(clients_version)" clients_module ./loop "" ;;
     *) say "unknown part: $part"; exit 2 ;;
     esac
 done

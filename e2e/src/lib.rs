@@ -1,1 +1,14 @@
-//! The suites' own tools: real parts, the real binary as a process, clients and checkers.
+//! The suites' own tools: real parts, the real binary as a process, clients.
+//!
+//! Nothing here touches the developer's machine: free ports, temporary directories, no ambient
+//! kubeconfig. A process started here ends with the value that stands for it.
+
+pub mod apiserver;
+pub mod client;
+pub mod etcd;
+pub mod kubectl;
+pub mod parts;
+pub mod pki;
+pub mod ports;
+pub mod process;
+pub mod sluice;

@@ -1,0 +1,118 @@
+//! The real `sluice` binary as a process.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::process::{Process, eventually};
+
+/// The binary that cargo built beside this test.
+///
+/// # Panics
+/// When it is not there: `cargo build --bin sluice` makes it.
+#[must_use]
+pub fn binary() -> PathBuf {
+    let me = std::env::current_exe().expect("a running test has a path");
+    // target/<profile>/deps/<test> -> target/<profile>/sluice
+    let dir = me
+        .parent()
+        .and_then(Path::parent)
+        .expect("tests live in target/<profile>/deps");
+    let path = dir.join("sluice");
+    assert!(
+        path.exists(),
+        "{} is missing: run `cargo build --bin sluice`",
+        path.display()
+    );
+    path
+}
+
+/// Runs a subcommand to its end.
+///
+/// # Panics
+/// When it cannot be started.
+#[must_use]
+pub fn run(args: &[&str]) -> Output {
+    Command::new(binary())
+        .args(args)
+        .output()
+        .expect("sluice starts")
+}
+
+/// A `sluice run` that can be killed and started again with the same file.
+pub struct Gateway {
+    dir: PathBuf,
+    config: PathBuf,
+    process: Option<Process>,
+    /// Its admin listener, as an operator.
+    pub admin: Client,
+}
+
+impl Gateway {
+    /// Prepares one whose process file is `config`.
+    #[must_use]
+    pub fn new(dir: &Path, config: &Path, admin: Client) -> Self {
+        Gateway {
+            dir: dir.to_owned(),
+            config: config.to_owned(),
+            process: None,
+            admin,
+        }
+    }
+
+    /// Starts it without waiting for anything.
+    pub fn start(&mut self) {
+        let mut command = Command::new(binary());
+        command.arg("run").arg("--config").arg(&self.config);
+        self.process = Some(Process::start("sluice", &self.dir, &mut command));
+    }
+
+    /// Waits until its `/readyz` says ok.
+    ///
+    /// # Panics
+    /// When it does not within a minute.
+    pub async fn ready(&mut self) {
+        self.answers("/readyz").await;
+    }
+
+    /// Waits until its `/livez` says ok, which asks nothing of any upstream.
+    ///
+    /// # Panics
+    /// When it does not within a minute.
+    pub async fn live(&mut self) {
+        self.answers("/livez").await;
+    }
+
+    async fn answers(&mut self, path: &str) {
+        let admin = self.admin.clone();
+        eventually(
+            &format!("sluice's {path}"),
+            Duration::from_secs(60),
+            || async {
+                match admin.once("GET", path, "").await {
+                    Ok(answer) if answer.status == 200 => Ok(()),
+                    Ok(answer) => Err(format!(
+                        "{} {}",
+                        answer.status,
+                        String::from_utf8_lossy(&answer.body)
+                    )),
+                    Err(e) => Err(e.to_string()),
+                }
+            },
+        )
+        .await;
+    }
+
+    /// Ends it with SIGKILL.
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill();
+        }
+    }
+
+    /// The process, while it runs.
+    pub fn process(&mut self) -> Option<&mut Process> {
+        self.process.as_mut()
+    }
+}
