@@ -8,6 +8,12 @@
 //! ```text
 //! acquire -> recover -> append* -> (checkpoint, trim)* -> close
 //! ```
+//!
+//! What an engine does not know: keys, values, leases, whether a batch makes sense. Its queue of
+//! appends has no bound of its own: the caller's window of writes in flight is the bound.
+
+pub mod memory;
+mod queue;
 
 use bytes::Bytes;
 
@@ -36,15 +42,17 @@ pub enum AppendOutcome {
     Durable,
     /// Another holder has a higher epoch; nothing was or will be written.
     Fenced,
-    /// It may or may not be there. The same bytes under the same revision may be sent again until
-    /// the engine knows.
+    /// It may or may not be there, and everything behind it waits: send the same bytes under the
+    /// same revisions again, until the engine knows, then those behind it in their order.
     Uncertain {
         /// What happened, for the log.
         reason: String,
     },
-    /// No room; nothing was written, and a smaller or later append may succeed.
+    /// No room; nothing was written. Those behind it get the same, until [`Engine::resume`].
     NoSpace,
-    /// Not written, and nothing will ever be again (a failed sync): stop writing for good.
+    /// Not known to be written, and nothing will ever be again by this holder (a failed sync, a
+    /// fault of the caller, an engine closed): stop writing for good, and read the truth back with
+    /// a new engine.
     Failed {
         /// What happened, for the log.
         reason: String,
@@ -68,14 +76,28 @@ pub enum Recovered {
 ///
 /// # Contract
 ///
-/// 1. Outcomes are reported in the order of the appends, and appends may be in flight together.
-/// 2. After [`AppendOutcome::Durable`], every later recovery returns the batch.
-/// 3. A batch whose `previous` is not the last appended revision is a fault of the caller and is
-///    reported as [`AppendOutcome::Failed`].
-/// 4. After `Failed` or `Fenced` every later append reports the same.
+/// 1. Outcomes are reported in the order of the appends, each once, never from within
+///    [`Engine::append`]; appends may be in flight together.
+/// 2. After [`AppendOutcome::Durable`], every later recovery returns the batch, or a checkpoint
+///    that stands for it.
+/// 3. A batch whose `previous` is not the last appended revision, or whose `last` is below its
+///    `previous`, is a fault of the caller and is reported as [`AppendOutcome::Failed`]. An engine
+///    that holds nothing yet takes any `previous`.
+/// 4. After `Failed` or `Fenced` every later append of that epoch reports the same.
 /// 5. Recovery returns exactly the durable batches in order, perhaps followed by ones whose
-///    outcome was never reported or was `Uncertain`; never a part of a batch, never a gap.
+///    outcome was never reported, was `Uncertain` or was `Failed` by a failed write or sync; never
+///    a part of a batch, never a gap.
 /// 6. A checkpoint that was not completed is as if it had never begun.
+/// 7. After `Uncertain`, every append but that same batch (equal revisions, equal bytes) reports
+///    `Uncertain` and is not written. Sent again, that batch is in the log once and `Durable`, or
+///    `Uncertain` once more.
+/// 8. After `NoSpace`, every append made before [`Engine::resume`] reports `NoSpace` and is not
+///    written, so that nothing built on a refused batch gets in without it.
+/// 9. A batch that takes no revision and stands at the checkpoint's own revision may come back
+///    though the checkpoint has it: housekeeping must bear being applied again, in order, on top
+///    of its own outcome (assignments, not increments).
+/// 10. A checkpoint's `at` is the `last` of a durable batch, and what it holds was taken after the
+///     checkpoint before it had returned.
 pub trait Engine: Send + Sync + 'static {
     /// Takes the lock for `holder` and raises the epoch in the same step.
     ///
@@ -97,11 +119,16 @@ pub trait Engine: Send + Sync + 'static {
     /// Queues a batch; `done` is called when its outcome is known. Never blocks on the disk.
     fn append(&self, epoch: Epoch, batch: Batch, done: AppendDone);
 
+    /// Takes appends again after [`AppendOutcome::NoSpace`]. The caller first takes back what it
+    /// had built on the refused batches; appends made from here on are judged anew.
+    fn resume(&self, epoch: Epoch);
+
     /// Writes a checkpoint that stands for every batch up to `at`, then makes it the newest.
-    /// Blocks; called from a background thread while appends go on.
+    /// Blocks; called from one background thread while appends go on.
     ///
     /// # Errors
-    /// `NoSpace`, `Io`, or `Stopped` when fenced; the older checkpoint then still holds.
+    /// `NoSpace`, `Io` (also for an `at` that is not durable, or below the newest checkpoint), or
+    /// `Stopped` when fenced, failed or closed; the older checkpoint then still holds.
     fn checkpoint(
         &self,
         epoch: Epoch,
@@ -115,9 +142,21 @@ pub trait Engine: Send + Sync + 'static {
     /// `Io`; the log is then longer than need be and still right.
     fn trim(&self) -> Result<(), Error>;
 
-    /// Bytes held on stable storage: log and checkpoints.
+    /// Bytes held on stable storage by batches and checkpoints, without room set aside ahead.
     fn size(&self) -> u64;
 
-    /// Finishes what is in flight, lets the lock go and stops the engine's threads.
+    /// Finishes what is in flight and lets the lock go; later appends report `Failed`. A second
+    /// call does nothing.
     fn close(&self);
+}
+
+/// What a checkpoint at a revision that is not durable, or is older than the newest, is told.
+fn misplaced_checkpoint(at: Revision) -> Error {
+    Error::Io {
+        action: format!("cannot take a checkpoint at revision={at}"),
+        source: std::io::Error::new(
+            std::io::ErrorKind::InvalidInput,
+            "the revision is not durable, or lies below the newest checkpoint",
+        ),
+    }
 }
