@@ -3,8 +3,14 @@
 //! [`resource`] says which kinds there are, [`errors`] how they are refused.
 
 pub mod errors;
+pub mod keys;
 pub mod merge;
+pub mod meta;
+pub mod names;
+pub mod object;
 pub mod resource;
+pub mod seek;
+pub mod selectors;
 
 mod builtin;
 
