@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use http::{HeaderName, HeaderValue};
@@ -29,6 +29,19 @@ pub struct Connection {
     /// The header lines last made for a user of this connection: nearly all connections have one
     /// user, who is then spelt out once and not once a request.
     pub lines: ArcSwapOption<HeaderLines>,
+    /// Whom the certificate was last found to stand for.
+    pub known: ArcSwapOption<KnownCaller>,
+}
+
+/// The verdict on a connection's client certificate.
+#[derive(Debug)]
+pub struct KnownCaller {
+    /// Which loaded authority judged it.
+    pub authority: u64,
+    /// When the certificate runs out, as time since the Unix epoch.
+    pub until: Duration,
+    /// Whom it stands for.
+    pub user: Arc<UserInfo>,
 }
 
 /// Header lines made for one user, ready to be copied into a request.
@@ -54,6 +67,7 @@ impl Connection {
             accepted,
             drain: ConnectionDrain::default(),
             lines: ArcSwapOption::const_empty(),
+            known: ArcSwapOption::const_empty(),
         }
     }
 }

@@ -15,4 +15,3 @@ pub mod selectors;
 mod builtin;
 
 pub mod rbac;
-pub mod table;

@@ -1,0 +1,278 @@
+//! `--as`: whom a request asks to be made as, and whether the caller may.
+//!
+//! Each header is authorised by itself, with the verb `impersonate`, as a kube-apiserver does
+//! (kubernetes-semantics 2.7). The verdicts of one caller and target are kept for a few seconds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+use moka::future::Cache;
+use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
+
+use super::review::{self, Reviewer, ReviewerOutage};
+use crate::identity::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
+use crate::status::{Refusal, Stage};
+
+/// As long as kube-apiserver keeps its own verdicts on impersonation.
+const VERDICT_LIFETIME: Duration = Duration::from_secs(10);
+/// Verdicts kept: one a caller and target, some hundred bytes each.
+const VERDICTS_MAX: u64 = 10_000;
+/// Questions a request may raise, one a header line: more is not a person's doing.
+const QUESTIONS_MAX: usize = 64;
+
+const REVIEW_PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
+
+/// Whom a request asks to be made as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    name: String,
+    uid: String,
+    groups: Vec<String>,
+    extra: Vec<(String, Vec<String>)>,
+}
+
+/// One question to the authorizer: may the caller impersonate this?
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Question {
+    group: &'static str,
+    resource: &'static str,
+    subresource: String,
+    namespace: String,
+    name: String,
+}
+
+type Asked = (String, Vec<String>, Question);
+
+/// Judges impersonation by asking a cluster's own authorizer.
+pub struct Impersonation {
+    reviewer: Arc<dyn Reviewer>,
+    verdicts: Cache<Asked, bool>,
+}
+
+impl Impersonation {
+    /// Judges by asking `reviewer`.
+    #[must_use]
+    pub fn new(reviewer: Arc<dyn Reviewer>) -> Self {
+        let verdicts = Cache::builder()
+            .max_capacity(VERDICTS_MAX)
+            .time_to_live(VERDICT_LIFETIME)
+            .build();
+        Impersonation { reviewer, verdicts }
+    }
+
+    /// Lets `caller` be `target`, or says why not.
+    pub(super) async fn authorize(
+        &self,
+        caller: &UserInfo,
+        target: &Target,
+    ) -> Result<(), Refusal> {
+        let questions = target.questions();
+        if questions.len() > QUESTIONS_MAX {
+            let text = format!("more than {QUESTIONS_MAX} impersonation headers");
+            return Err(Refusal::bad_request(Stage::Authn, text));
+        }
+        for question in questions {
+            let asked = (caller.name.clone(), caller.groups.clone(), question);
+            let allowed = self
+                .verdicts
+                .try_get_with(asked.clone(), self.ask(caller, &asked.2))
+                .await
+                .map_err(|outage| {
+                    let text = format!("impersonation could not be authorised: {outage}");
+                    Refusal::unavailable(Stage::Authn, text)
+                })?;
+            if !allowed {
+                return Err(asked.2.forbidden(&caller.name));
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask(&self, caller: &UserInfo, question: &Question) -> Result<bool, ReviewerOutage> {
+        let extra: serde_json::Map<String, Value> = caller
+            .extra
+            .iter()
+            .map(|(k, v)| (k.clone(), json!(v)))
+            .collect();
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": caller.name,
+                "uid": caller.uid,
+                "groups": caller.groups,
+                "extra": extra,
+                "resourceAttributes": {
+                    "verb": "impersonate",
+                    "group": question.group,
+                    "resource": question.resource,
+                    "subresource": question.subresource,
+                    "namespace": question.namespace,
+                    "name": question.name,
+                },
+            },
+        });
+        let status = review::ask(self.reviewer.as_ref(), REVIEW_PATH, &review).await?;
+        Ok(status.get("allowed") == Some(&Value::Bool(true)))
+    }
+}
+
+impl Question {
+    fn of(group: &'static str, resource: &'static str, name: &str) -> Self {
+        Question {
+            group,
+            resource,
+            subresource: String::new(),
+            namespace: String::new(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// 403 in kube-apiserver's words.
+    fn forbidden(&self, caller: &str) -> Refusal {
+        let mut resource = self.resource.to_owned();
+        if !self.group.is_empty() {
+            resource = format!("{resource}.{}", self.group);
+        }
+        let scope = if self.namespace.is_empty() {
+            "at the cluster scope".to_owned()
+        } else {
+            format!("in the namespace \"{}\"", self.namespace)
+        };
+        let message = format!(
+            "{resource} \"{}\" is forbidden: User \"{caller}\" cannot impersonate resource \"{}\" in API group \"{}\" {scope}",
+            self.name, self.resource, self.group
+        );
+        let mut refusal = Refusal::new(Stage::Authn, StatusCode::FORBIDDEN, "Forbidden", message);
+        refusal.details = Some(json!({
+            "name": self.name, "group": self.group, "kind": self.resource,
+        }));
+        refusal
+    }
+}
+
+impl Target {
+    fn questions(&self) -> Vec<Question> {
+        let mut questions = vec![match service_account(&self.name) {
+            Some((namespace, name)) => Question {
+                namespace: namespace.to_owned(),
+                ..Question::of("", "serviceaccounts", name)
+            },
+            None => Question::of("", "users", &self.name),
+        }];
+        questions.extend(
+            self.groups
+                .iter()
+                .map(|group| Question::of("", "groups", group)),
+        );
+        for (key, values) in &self.extra {
+            questions.extend(values.iter().map(|value| Question {
+                subresource: key.clone(),
+                ..Question::of(AUTHENTICATION_GROUP, "userextras", value)
+            }));
+        }
+        if !self.uid.is_empty() {
+            questions.push(Question::of(AUTHENTICATION_GROUP, "uids", &self.uid));
+        }
+        questions
+    }
+
+    /// The user the request is then made as.
+    pub(super) fn into_user(self) -> UserInfo {
+        let Target {
+            name,
+            uid,
+            mut groups,
+            extra,
+        } = self;
+        if groups.is_empty()
+            && let Some((namespace, _)) = service_account(&name)
+        {
+            groups.push("system:serviceaccounts".to_owned());
+            groups.push(format!("system:serviceaccounts:{namespace}"));
+        }
+        if !groups
+            .iter()
+            .any(|g| g == AUTHENTICATED || g == UNAUTHENTICATED)
+        {
+            let group = if name == ANONYMOUS {
+                UNAUTHENTICATED
+            } else {
+                AUTHENTICATED
+            };
+            groups.push(group.to_owned());
+        }
+        UserInfo {
+            name,
+            uid,
+            groups,
+            extra,
+        }
+    }
+}
+
+/// Namespace and name of a service account's user name.
+fn service_account(name: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = name
+        .strip_prefix("system:serviceaccount:")?
+        .split_once(':')?;
+    let well_formed = !namespace.is_empty() && !name.is_empty() && !name.contains(':');
+    well_formed.then_some((namespace, name))
+}
+
+/// Reads the impersonation headers; an empty user name counts as absent.
+///
+/// # Errors
+/// 400 when a header is not text, or there is a group, UID or extra without a user.
+pub(super) fn read(headers: &HeaderMap) -> Result<Option<Target>, Refusal> {
+    let mut target = Target {
+        name: String::new(),
+        uid: String::new(),
+        groups: Vec::new(),
+        extra: Vec::new(),
+    };
+    let mut any = false;
+    for (header, value) in headers {
+        let Some(field) = header.as_str().strip_prefix("impersonate-") else {
+            continue;
+        };
+        let value = value.to_str().map_err(|_| {
+            let text = format!("header {header} is not plain text");
+            Refusal::bad_request(Stage::Authn, text)
+        })?;
+        match field {
+            "user" if target.name.is_empty() => value.clone_into(&mut target.name),
+            "uid" if target.uid.is_empty() => value.clone_into(&mut target.uid),
+            "user" | "uid" => {}
+            "group" => target.groups.push(value.to_owned()),
+            _ => match field.strip_prefix("extra-") {
+                Some(key) => add_extra(&mut target.extra, key, value),
+                None => continue,
+            },
+        }
+        any |= field != "user" && !value.is_empty();
+    }
+    if !target.name.is_empty() {
+        return Ok(Some(target));
+    }
+    if any {
+        let text =
+            "requested impersonation without impersonating a user: Impersonate-User is missing";
+        return Err(Refusal::bad_request(Stage::Authn, text));
+    }
+    Ok(None)
+}
+
+fn add_extra(extra: &mut Vec<(String, Vec<String>)>, key: &str, value: &str) {
+    // A bad escape keeps the raw text, as in Go.
+    let key = percent_decode_str(key)
+        .decode_utf8()
+        .map_or_else(|_| key.to_owned(), Into::into);
+    match extra.iter_mut().find(|(known, _)| *known == key) {
+        Some((_, values)) => values.push(value.to_owned()),
+        None => extra.push((key, vec![value.to_owned()])),
+    }
+}
