@@ -15,3 +15,4 @@ pub mod selectors;
 mod builtin;
 
 pub mod rbac;
+pub mod table;
