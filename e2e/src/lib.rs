@@ -12,3 +12,4 @@ pub mod pki;
 pub mod ports;
 pub mod process;
 pub mod sluice;
+pub mod stack;
