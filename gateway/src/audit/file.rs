@@ -1,0 +1,167 @@
+//! The audit file: appended to, rotated by size, old ones removed.
+//!
+//! Rotated files carry the time of their rotation in their name, like a kube-apiserver's:
+//! `audit.log` becomes `audit-2026-01-31T13-00-00.000.log`. A disk that refuses does not stop the
+//! process: the refusal is logged once, and writing is tried again with each event.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::event::{AdminChange, Event};
+use super::format;
+use super::recorder::Sink;
+
+/// Where, and how much is kept.
+#[derive(Clone, Debug)]
+pub struct FileOptions {
+    /// The file.
+    pub path: PathBuf,
+    /// Its size at which it is rotated.
+    pub bytes_max: u64,
+    /// Rotated files that are kept.
+    pub backups_max: usize,
+}
+
+/// Writes events to a file.
+pub struct FileSink {
+    options: FileOptions,
+    file: Option<BufWriter<File>>,
+    written: u64,
+    failing: bool,
+}
+
+impl FileSink {
+    /// Opens the file for appending.
+    ///
+    /// # Errors
+    /// When it cannot be opened; a wrong path is then known at start and not at the first request.
+    pub fn open(options: FileOptions) -> std::io::Result<Self> {
+        let (file, written) = open(&options.path)?;
+        Ok(FileSink {
+            options,
+            file: Some(file),
+            written,
+            failing: false,
+        })
+    }
+
+    fn line(&mut self, value: &serde_json::Value) {
+        match self.try_line(value) {
+            Ok(()) => self.failing = false,
+            Err(e) => {
+                if !self.failing {
+                    let path = self.options.path.display();
+                    tracing::error!(%path, error = %e, "audit events cannot be written");
+                }
+                self.failing = true;
+                self.file = None;
+            }
+        }
+    }
+
+    fn try_line(&mut self, value: &serde_json::Value) -> std::io::Result<()> {
+        let mut text = serde_json::to_vec(value)?;
+        text.push(b'\n');
+        let length = text.len() as u64;
+        if self.written > 0 && self.written + length > self.options.bytes_max {
+            self.rotate()?;
+        }
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => {
+                let (file, written) = open(&self.options.path)?;
+                self.written = written;
+                self.file.insert(file)
+            }
+        };
+        file.write_all(&text)?;
+        self.written += length;
+        Ok(())
+    }
+
+    fn rotate(&mut self) -> std::io::Result<()> {
+        if let Some(mut file) = self.file.take() {
+            file.flush()?;
+        }
+        let path = &self.options.path;
+        std::fs::rename(path, rotated_name(path))?;
+        let mut old = rotated(path)?;
+        // Names sort by time.
+        old.sort();
+        let surplus = old.len().saturating_sub(self.options.backups_max);
+        for path in old.iter().take(surplus) {
+            std::fs::remove_file(path)?;
+        }
+        self.written = 0;
+        Ok(())
+    }
+}
+
+impl Sink for FileSink {
+    fn event(&mut self, event: &Event) {
+        self.line(&format::line(event));
+    }
+
+    fn admin(&mut self, change: &AdminChange) {
+        self.line(&format::admin_line(change));
+    }
+
+    fn flush(&mut self) {
+        if let Some(file) = &mut self.file
+            && let Err(e) = file.flush()
+        {
+            let path = self.options.path.display();
+            tracing::error!(%path, error = %e, "audit events cannot be written");
+            self.file = None;
+        }
+    }
+}
+
+fn open(path: &Path) -> std::io::Result<(BufWriter<File>, u64)> {
+    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    let length = file.metadata()?.len();
+    Ok((BufWriter::with_capacity(64 * 1024, file), length))
+}
+
+fn parts(path: &Path) -> (String, String) {
+    let text = |part: Option<&std::ffi::OsStr>| {
+        part.map(|p| p.to_string_lossy().into_owned())
+            .unwrap_or_default()
+    };
+    let extension = match text(path.extension()) {
+        empty if empty.is_empty() => empty,
+        extension => format!(".{extension}"),
+    };
+    (format!("{}-", text(path.file_stem())), extension)
+}
+
+fn rotated_name(path: &Path) -> PathBuf {
+    let (stem, extension) = parts(path);
+    let micros = i64::try_from(crate::clock::wall().as_micros()).unwrap_or(i64::MAX);
+    let time = jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX);
+    path.with_file_name(format!(
+        "{stem}{}{extension}",
+        time.strftime("%Y-%m-%dT%H-%M-%S.%6f")
+    ))
+}
+
+fn rotated(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let (stem, extension) = parts(path);
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let middle = name
+            .strip_prefix(&stem)
+            .and_then(|n| n.strip_suffix(&extension));
+        if middle.is_some_and(|m| m.starts_with("20") && m.contains('T')) {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}
