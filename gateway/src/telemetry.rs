@@ -1,1 +1,0 @@
-//! Metrics and logs: instruments bound once, and one place that names them.
