@@ -1,0 +1,140 @@
+//! What operators write about limits, as plain values that no file format shows through.
+
+use sluice_ratelimit::Quota;
+
+/// All rules, in the order in which they are tried.
+#[derive(Clone, Debug, Default)]
+pub struct FlowSpec {
+    /// The first enforced rule that matches decides; without any, a request is not limited.
+    pub rules: Vec<RuleSpec>,
+}
+
+/// One rule: whom it is about, and how much they may do.
+#[derive(Clone, Debug)]
+pub struct RuleSpec {
+    /// Stable over reloads, unique, and what people call it: `<rules object>/<rule>`. Live state
+    /// is found by it, so a renamed rule starts anew.
+    pub id: String,
+    /// The upstream cluster it is for; `None` for each, with separate buckets.
+    pub cluster: Option<String>,
+    /// Which requests it is about.
+    pub matches: MatchSpec,
+    /// Whether it refuses.
+    pub mode: Mode,
+    /// How often; `None` without limit.
+    pub rate: Option<RateSpec>,
+    /// How many at once, of requests that are not long-running; `None` without limit.
+    pub in_flight: Option<InFlightSpec>,
+    /// How many at once, of watches, logs and tunnels; `None` without limit.
+    pub long_running: Option<InFlightSpec>,
+}
+
+/// Which requests a rule is about: those that every list admits.
+///
+/// In each list an empty one admits everything; an entry that begins with `-` or `!` excludes; and
+/// a value is admitted when some entry names it (or all entries exclude) and no entry excludes
+/// it, in whatever order they stand. `*` in an entry stands for any text, also for none.
+/// Of a user's groups one must be named, and none may be excluded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MatchSpec {
+    /// User names, as the authenticator reports them.
+    pub users: Vec<String>,
+    /// Groups.
+    pub groups: Vec<String>,
+    /// `get`, `list`, `watch`, `create`, ...; of other paths, methods in lower case.
+    pub verbs: Vec<String>,
+    /// `pods` in any API group, `deployments.apps` in that group, `pods.` in the core group,
+    /// `pods/log` a subresource, `*/scale` that of all resources, `*` all, subresources included.
+    /// A resource without a slash is not its subresources.
+    pub resources: Vec<String>,
+    /// Namespaces; `""` is that of requests that name none.
+    pub namespaces: Vec<String>,
+    /// Names of objects; `""` is that of requests that name none.
+    pub names: Vec<String>,
+    /// The User-Agent header; absent, it is `""`.
+    pub user_agents: Vec<String>,
+    /// Paths of requests for no resource. With `resources` and this both empty a rule is about
+    /// all requests; with one of them empty, about the other kind only.
+    pub non_resource_paths: Vec<String>,
+}
+
+/// Whether a rule acts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It refuses.
+    #[default]
+    Enforce,
+    /// It counts what it would have refused and is otherwise as if it were not there: rules
+    /// after it are tried too.
+    Observe,
+    /// It is as if it were not there.
+    Off,
+}
+
+impl Mode {
+    /// The mode's word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Enforce => "enforce",
+            Mode::Observe => "observe",
+            Mode::Off => "off",
+        }
+    }
+}
+
+/// A rate, and by what it is counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateSpec {
+    /// How often.
+    pub quota: Quota,
+    /// One bucket for each combination of these; empty for one bucket.
+    pub key: Vec<KeyField>,
+}
+
+/// A number at once, and by what it is counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InFlightSpec {
+    /// How many; zero refuses all.
+    pub max: u32,
+    /// One count for each combination of these; empty for one count.
+    pub key: Vec<KeyField>,
+}
+
+/// By what a limit is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyField {
+    /// The user's name.
+    User,
+    /// The verb.
+    Verb,
+    /// Group, resource and subresource; all paths that are no resource count as one.
+    Resource,
+    /// The namespace; requests that name none count as one.
+    Namespace,
+}
+
+impl KeyField {
+    /// The field's word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            KeyField::User => "user",
+            KeyField::Verb => "verb",
+            KeyField::Resource => "resource",
+            KeyField::Namespace => "namespace",
+        }
+    }
+}
+
+/// What is wrong with a rule, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rule {rule}: {field}: {fault}")]
+pub struct SpecFault {
+    /// The rule's id.
+    pub rule: String,
+    /// The field, as operators write it.
+    pub field: String,
+    /// What is wrong, and what to do.
+    pub fault: String,
+}
