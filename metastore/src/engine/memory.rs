@@ -76,7 +76,8 @@ impl Gate {
         }
     }
 
-    fn pass(&self) {
+    /// Waits here until released.
+    pub(super) fn pass(&self) {
         let (state, changed) = &*self.0;
         let mut state = state.lock();
         state.reached = true;
@@ -114,6 +115,10 @@ struct Disk {
     epoch: u64,
     checkpoint: Option<(Revision, Vec<Bytes>)>,
     batches: Vec<Batch>,
+    /// How many of the batches are older than the state of the next checkpoint.
+    checkpointed: usize,
+    /// How many are older than the state of the newest one, whatever their revisions.
+    covered: usize,
 }
 
 enum Request {
@@ -245,13 +250,19 @@ impl Engine for Memory {
             return Err(misplaced_checkpoint(at));
         }
         disk.checkpoint = Some((at, chunks));
+        disk.covered = disk.checkpointed;
+        disk.checkpointed = disk.batches.len();
         Ok(())
     }
 
     fn trim(&self) -> Result<(), Error> {
         let mut disk = self.shared.disk.lock();
         if let Some(at) = disk.floor() {
-            disk.batches.retain(|batch| batch.previous >= at);
+            let below = disk.batches.partition_point(|batch| batch.previous < at);
+            let count = below.max(disk.covered);
+            disk.batches.drain(..count);
+            disk.checkpointed = disk.checkpointed.saturating_sub(count);
+            disk.covered = 0;
         }
         Ok(())
     }

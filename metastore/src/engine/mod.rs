@@ -12,6 +12,7 @@
 //! What an engine does not know: keys, values, leases, whether a batch makes sense. Its queue of
 //! appends has no bound of its own: the caller's window of writes in flight is the bound.
 
+pub mod embedded;
 pub mod memory;
 mod queue;
 
