@@ -13,17 +13,29 @@
 //! *bookmarkable* (a progress mark at R means every event up to R was delivered before it),
 //! *previous value right*, *create flag right*.
 
+mod codec;
 pub mod engine;
 pub mod error;
 pub mod etcd;
 pub mod events;
+mod index;
 pub mod key;
+pub mod lease;
 pub mod read;
 pub mod record;
+mod recovery;
 pub mod revision;
+mod sequencer;
+mod state;
+pub mod stats;
+pub mod store;
 pub mod txn;
 
 pub use error::{Error, ErrorKind};
+pub use events::Watcher;
 pub use key::KeyRange;
+pub use lease::LeaseView;
 pub use record::{LeaseId, Record};
 pub use revision::Revision;
+pub use stats::{StoreSize, StoreStats};
+pub use store::{Store, StoreOptions};

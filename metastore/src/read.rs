@@ -2,6 +2,8 @@
 
 use crate::{KeyRange, Record, Revision};
 
+pub(crate) mod serve;
+
 /// Which revision a read is of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum At {

@@ -3,9 +3,12 @@
 //! The encoding is etcd's `mvccpb.KeyValue` message, so that a range reply is a concatenation of
 //! stored bytes. Key and value are slices of that one allocation.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::Revision;
+use crate::codec::{Reader, put_varint};
 
 /// A lease's number; zero means "no lease".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,11 +28,17 @@ impl LeaseId {
 /// A key's value as one write left it; immutable and cheap to clone.
 ///
 /// `create_revision`, `mod_revision` and `version` have etcd's meaning: born at, last changed at,
-/// changes in this life (1 at creation).
+/// changes in this life (1 at creation). A handle is one pointer, since index nodes, events and
+/// answers hold many of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct Record(Arc<Fields>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Fields {
     encoded: Bytes,
+    /// A slice of `encoded`.
     key: Bytes,
+    /// A slice of `encoded`.
     value: Bytes,
     create_revision: Revision,
     mod_revision: Revision,
@@ -67,7 +76,7 @@ impl Record {
         let value_at = put_bytes(&mut buf, TAG_VALUE, value);
         put_number(&mut buf, TAG_LEASE, lease.0.cast_unsigned());
         let encoded = buf.freeze();
-        Record {
+        Record(Arc::new(Fields {
             key: encoded.slice(key_at..key_at + key.len()),
             value: encoded.slice(value_at..value_at + value.len()),
             encoded,
@@ -75,55 +84,83 @@ impl Record {
             mod_revision,
             version,
             lease,
+        }))
+    }
+
+    /// Reads back what [`Record::encoded`] gave; `None` when it is no such message. The bytes are
+    /// kept as they are, so the caller decides whose allocation stays alive.
+    pub(crate) fn decode(encoded: Bytes) -> Option<Self> {
+        let mut reader = Reader::new(&encoded);
+        let (mut key, mut value) = (0..0, 0..0);
+        let (mut create, mut modified, mut version, mut lease) = (0, 0, 0, 0);
+        while !reader.is_empty() {
+            match reader.byte()? {
+                TAG_KEY => key = reader.span()?,
+                TAG_VALUE => value = reader.span()?,
+                TAG_CREATE_REVISION => create = reader.varint()?,
+                TAG_MOD_REVISION => modified = reader.varint()?,
+                TAG_VERSION => version = reader.varint()?,
+                TAG_LEASE => lease = reader.varint()?,
+                _ => return None,
+            }
         }
+        Some(Record(Arc::new(Fields {
+            key: encoded.slice(key),
+            value: encoded.slice(value),
+            encoded,
+            create_revision: Revision::new(create),
+            mod_revision: Revision::new(modified),
+            version,
+            lease: LeaseId(lease.cast_signed()),
+        })))
     }
 
     /// The whole version as an encoded `mvccpb.KeyValue`.
     #[must_use]
     pub fn encoded(&self) -> &Bytes {
-        &self.encoded
+        &self.0.encoded
     }
 
     /// The key.
     #[must_use]
     pub fn key(&self) -> &Bytes {
-        &self.key
+        &self.0.key
     }
 
     /// The value the write gave.
     #[must_use]
     pub fn value(&self) -> &Bytes {
-        &self.value
+        &self.0.value
     }
 
     /// When this life of the key began.
     #[must_use]
     pub fn create_revision(&self) -> Revision {
-        self.create_revision
+        self.0.create_revision
     }
 
     /// The write that made this version.
     #[must_use]
     pub fn mod_revision(&self) -> Revision {
-        self.mod_revision
+        self.0.mod_revision
     }
 
     /// Changes in this life, 1 at creation.
     #[must_use]
     pub fn version(&self) -> u64 {
-        self.version
+        self.0.version
     }
 
     /// The lease the key hangs on, or [`LeaseId::NONE`].
     #[must_use]
     pub fn lease(&self) -> LeaseId {
-        self.lease
+        self.0.lease
     }
 
     /// Whether this version began its key's life.
     #[must_use]
     pub fn is_create(&self) -> bool {
-        self.create_revision == self.mod_revision
+        self.0.create_revision == self.0.mod_revision
     }
 }
 
@@ -143,18 +180,5 @@ fn put_number(buf: &mut BytesMut, tag: u8, number: u64) {
     if number != 0 {
         buf.put_u8(tag);
         put_varint(buf, number);
-    }
-}
-
-fn put_varint(buf: &mut BytesMut, mut number: u64) {
-    loop {
-        // Seven bits and the continuation bit: never more than a byte.
-        let low = u8::try_from(number & 0x7f).unwrap_or(0);
-        number >>= 7;
-        if number == 0 {
-            buf.put_u8(low);
-            return;
-        }
-        buf.put_u8(low | 0x80);
     }
 }

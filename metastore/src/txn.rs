@@ -5,6 +5,9 @@ use bytes::Bytes;
 use crate::read::{Range, RangeAnswer};
 use crate::{KeyRange, LeaseId, Record, Revision};
 
+pub(crate) mod check;
+pub(crate) mod evaluate;
+
 /// What a compare looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {

@@ -1,7 +1,14 @@
 //! What changed, in revision order, for those who watch.
 
-use crate::{KeyRange, Record, Revision};
 use bytes::Bytes;
+
+use crate::{KeyRange, Record, Revision};
+
+pub(crate) mod family;
+pub(crate) mod log;
+mod watcher;
+
+pub use watcher::Watcher;
 
 /// One change of one key.
 #[derive(Clone, Debug)]

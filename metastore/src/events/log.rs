@@ -1,0 +1,277 @@
+//! The changes of every revision that can still be watched, in revision order.
+//!
+//! One chunk is one batch of the sequencer. Recent chunks (the *ring*, bounded by bytes) hold the
+//! records themselves, current and previous; older ones hold only which keys changed, and a reader
+//! looks the versions up in the index. Chunks go when the floor and the sweep have passed them, so
+//! the log is bounded by what compaction leaves readable.
+//!
+//! Readers take the lock only to copy a few chunk handles, never while they filter.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use super::family::{Family, Mask, SLOTS};
+use super::{Change, Event};
+use crate::Revision;
+
+/// One change and whom it can concern.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) revision: Revision,
+    pub(crate) family: Family,
+    pub(crate) held: Held,
+}
+
+/// What is kept of a change.
+#[derive(Debug)]
+pub(crate) enum Held {
+    /// All of it.
+    Whole(Event),
+    /// Which key it was of; the rest is in the index.
+    Key(Bytes),
+}
+
+impl Stored {
+    pub(crate) fn new(event: Event) -> Self {
+        Stored {
+            revision: event.change.revision(),
+            family: Family::of(event.change.key()),
+            held: Held::Whole(event),
+        }
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        match &self.held {
+            Held::Whole(event) => event.change.key(),
+            Held::Key(key) => key,
+        }
+    }
+}
+
+/// The changes of consecutive whole revisions.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(crate) first: Revision,
+    pub(crate) last: Revision,
+    pub(crate) mask: Mask,
+    /// What its records weigh; none when it holds only keys.
+    bytes: usize,
+    /// In revision order, and within one revision in the order made.
+    pub(crate) changes: Vec<Stored>,
+}
+
+impl Chunk {
+    /// A chunk of changes in revision order; `None` for none at all.
+    pub(crate) fn new(changes: Vec<Stored>) -> Option<Self> {
+        let (first, last) = (changes.first()?.revision, changes.last()?.revision);
+        Some(Chunk {
+            first,
+            last,
+            mask: changes.iter().fold(0, |mask, c| mask | c.family.mask()),
+            bytes: changes.iter().map(|change| weigh(&change.held)).sum(),
+            changes,
+        })
+    }
+
+    /// The same with keys only.
+    fn slim(&self) -> Self {
+        let changes = self.changes.iter().map(|change| Stored {
+            revision: change.revision,
+            family: change.family,
+            held: Held::Key(Bytes::copy_from_slice(change.key())),
+        });
+        Chunk {
+            first: self.first,
+            last: self.last,
+            mask: self.mask,
+            bytes: 0,
+            changes: changes.collect(),
+        }
+    }
+}
+
+/// Bytes a held event keeps alive; the previous record is shared with the event before it, and
+/// counted again since that one may be gone.
+fn weigh(held: &Held) -> usize {
+    let Held::Whole(event) = held else {
+        return 0;
+    };
+    let record = match &event.change {
+        Change::Put(record) => record.encoded().len(),
+        Change::Delete { key, .. } => key.len(),
+    };
+    let previous = event.previous.as_ref().map_or(0, |r| r.encoded().len());
+    std::mem::size_of::<Stored>() + record + previous
+}
+
+#[derive(Debug, Default)]
+struct Chunks {
+    /// Ascending, without gaps between `first` of the front and `last` of the back.
+    all: VecDeque<Arc<Chunk>>,
+    /// How many at the front hold only keys.
+    slim: usize,
+    /// Bytes held by the others.
+    bytes: usize,
+    /// Every change from here on is held.
+    base: Revision,
+}
+
+/// The log, and where watchers wait.
+#[derive(Debug)]
+pub(crate) struct Log {
+    chunks: RwLock<Chunks>,
+    bytes_max: usize,
+    /// For each slot, the newest revision that changed a key of it: a watcher past it has nothing
+    /// to look for. Set before the revision becomes visible.
+    newest: Vec<AtomicU64>,
+    /// Where watchers of one family wait, by slot; the last is for those of no family.
+    bells: Vec<Notify>,
+}
+
+impl Log {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Log {
+            chunks: RwLock::default(),
+            bytes_max,
+            newest: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
+            bells: (0..=SLOTS).map(|_| Notify::new()).collect(),
+        }
+    }
+
+    /// Adds the changes of the next revisions, before these become visible.
+    pub(crate) fn push(&self, chunk: Chunk) {
+        for slot in slots(chunk.mask) {
+            if let Some(newest) = self.newest.get(slot) {
+                newest.store(chunk.last.get(), Ordering::Release);
+            }
+        }
+        let mut chunks = self.chunks.write();
+        chunks.bytes += chunk.bytes;
+        chunks.all.push_back(Arc::new(chunk));
+        while chunks.bytes > self.bytes_max {
+            let at = chunks.slim;
+            let Some(oldest) = chunks.all.get_mut(at) else {
+                break;
+            };
+            let bytes = oldest.bytes;
+            *oldest = Arc::new(oldest.slim());
+            chunks.bytes -= bytes;
+            chunks.slim += 1;
+        }
+    }
+
+    /// Wakes whoever may want changes of these slots, after they became visible.
+    pub(crate) fn ring(&self, mask: Mask) {
+        for slot in slots(mask).chain([SLOTS]) {
+            if let Some(bell) = self.bells.get(slot) {
+                bell.notify_waiters();
+            }
+        }
+    }
+
+    /// Wakes everybody: the store has stopped.
+    pub(crate) fn ring_all(&self) {
+        self.bells.iter().for_each(Notify::notify_waiters);
+    }
+
+    /// Resolves at the next [`Log::ring`] that may concern the family; `None` for every one.
+    pub(crate) fn bell(&self, family: Option<Family>) -> Option<Notified<'_>> {
+        let slot = family.map_or(SLOTS, Family::slot);
+        self.bells.get(slot).map(Notify::notified)
+    }
+
+    /// Whether nothing of the family can have changed from `next` on, among the visible revisions.
+    pub(crate) fn is_quiet(&self, family: Option<Family>, next: Revision) -> bool {
+        let newest = family.and_then(|family| self.newest.get(family.slot()));
+        newest.is_some_and(|newest| newest.load(Ordering::Acquire) < next.get())
+    }
+
+    /// The chunks that hold `from` and what follows, at most `limit` of them; `None` when changes
+    /// from there on are already forgotten.
+    pub(crate) fn chunks_from(&self, from: Revision, limit: usize) -> Option<Vec<Arc<Chunk>>> {
+        let chunks = self.chunks.read();
+        if from < chunks.base {
+            return None;
+        }
+        let start = chunks.all.partition_point(|chunk| chunk.last < from);
+        Some(chunks.all.range(start..).take(limit).cloned().collect())
+    }
+
+    /// Forgets chunks that lie wholly below `floor`.
+    pub(crate) fn drop_below(&self, floor: Revision) {
+        let mut chunks = self.chunks.write();
+        chunks.base = chunks.base.max(floor);
+        while chunks.all.front().is_some_and(|chunk| chunk.last < floor) {
+            if let Some(chunk) = chunks.all.pop_front() {
+                chunks.bytes -= chunk.bytes;
+                chunks.slim = chunks.slim.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Bytes of the records held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.chunks.read().bytes
+    }
+}
+
+fn slots(mask: Mask) -> impl Iterator<Item = usize> {
+    let mut left = mask;
+    std::iter::from_fn(move || {
+        let slot = usize::try_from(left.trailing_zeros()).ok()?;
+        if slot >= SLOTS {
+            return None;
+        }
+        left &= left - 1;
+        Some(slot)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LeaseId, Record};
+
+    fn chunk(revision: u64, key: &str) -> Chunk {
+        let at = Revision::new(revision);
+        let record = Record::new(key.as_bytes(), &[7; 100], at, at, 1, LeaseId::NONE);
+        let change = Change::Put(record);
+        let previous = None;
+        Chunk::new(vec![Stored::new(Event { change, previous })]).unwrap()
+    }
+
+    #[test]
+    fn the_ring_keeps_to_its_bytes_and_the_keys_stay() {
+        let log = Log::new(2000);
+        for revision in 2..100 {
+            log.push(chunk(revision, "/registry/pods/x"));
+            assert!(log.bytes() <= 2000);
+        }
+        let all = log.chunks_from(Revision::new(2), usize::MAX).unwrap();
+        assert_eq!(all.len(), 98);
+        assert!(matches!(all[0].changes[0].held, Held::Key(_)));
+        assert!(matches!(all[97].changes[0].held, Held::Whole(_)));
+        log.drop_below(Revision::new(50));
+        assert!(log.chunks_from(Revision::new(49), 1).is_none());
+        let left = log.chunks_from(Revision::new(50), 1).unwrap();
+        assert_eq!(left[0].first, Revision::new(50));
+    }
+
+    #[test]
+    fn a_quiet_family_is_known_without_looking() {
+        let log = Log::new(2000);
+        log.push(chunk(2, "/registry/pods/x"));
+        let pods = Some(Family::of(b"/registry/pods/y"));
+        let leases = Some(Family::of(b"/registry/leases/y"));
+        assert!(!log.is_quiet(pods, Revision::new(2)));
+        assert!(log.is_quiet(pods, Revision::new(3)));
+        assert!(log.is_quiet(leases, Revision::new(2)));
+        assert!(!log.is_quiet(None, Revision::new(2)));
+    }
+}

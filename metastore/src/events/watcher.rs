@@ -1,0 +1,219 @@
+//! A watcher: a range and a cursor, nothing more.
+//!
+//! It has no queue. Whoever holds it pulls whole revisions from the log of changes at their own
+//! pace; a slow one costs nothing but the history it still wants, and that is bounded by
+//! compaction: once overtaken it gets `Compacted`, never a gap.
+
+use std::sync::Arc;
+
+use super::family::Family;
+use super::log::{Chunk, Held, Stored};
+use super::{Change, Event, EventBatch, Watch};
+use crate::index::Version;
+use crate::state::State;
+use crate::store::Shared;
+use crate::{Error, KeyRange, Revision};
+
+/// Events after which a batch ends at the next whole revision: enough to fill a large frame, small
+/// enough that a catching-up watcher does not hold a core for long.
+const BATCH_EVENTS: usize = 512;
+/// Changes looked at in one call before it gives its thread back (about a millisecond).
+const LOOK_MAX: usize = 16 * 1024;
+/// Chunks copied out of the log at a time.
+const CHUNKS: usize = 64;
+
+/// A cursor over the changes of a range; dropping it is all there is to cancelling.
+#[derive(Debug)]
+pub struct Watcher {
+    shared: Arc<Shared>,
+    range: KeyRange,
+    family: Option<Family>,
+    want_previous: bool,
+    /// Events up to here come without what was there before, as the floor stood at the beginning.
+    bare_through: Revision,
+    /// The next revision to hand on.
+    next: Revision,
+}
+
+impl Watcher {
+    pub(crate) fn open(shared: Arc<Shared>, watch: Watch) -> Result<Self, Error> {
+        let state = shared.view();
+        let next = watch.start.unwrap_or(state.revision.next());
+        if next < state.floor {
+            return Err(compacted(next, &state));
+        }
+        Ok(Watcher {
+            family: Family::of_range(&watch.range),
+            range: watch.range,
+            want_previous: watch.want_previous,
+            bare_through: state.floor,
+            next,
+            shared,
+        })
+    }
+
+    /// Every event of this watch up to here has been handed out. For a watch that starts in the
+    /// future this is the revision before its start, which the store has not reached.
+    ///
+    /// It moves only when [`Watcher::next`] or [`Watcher::poll_now`] is called.
+    #[must_use]
+    pub fn through(&self) -> Revision {
+        self.next.prev()
+    }
+
+    /// Waits for at least one event and hands on whole revisions.
+    ///
+    /// # Errors
+    /// `Compacted` when compaction overtook the cursor, `Stopped` when the store has stopped and
+    /// everything visible was handed on.
+    ///
+    /// # Cancellation
+    /// Safe: events are taken only by a call that returns them.
+    pub async fn next(&mut self) -> Result<EventBatch, Error> {
+        let shared = Arc::clone(&self.shared);
+        loop {
+            // Listening begins before looking, so that nothing is missed in between.
+            let mut bell = std::pin::pin!(shared.log.bell(self.family));
+            if let Some(bell) = bell.as_mut().as_pin_mut() {
+                bell.enable();
+            }
+            match self.poll_now()? {
+                Some(batch) if !batch.events.is_empty() => return Ok(batch),
+                Some(_) => {
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                None => shared.check_running()?,
+            }
+            if let Some(bell) = bell.as_pin_mut() {
+                bell.await;
+            }
+        }
+    }
+
+    /// What is there already, without waiting. `None` means the watch has everything visible, and
+    /// [`Watcher::through`] says up to where; a batch without events means there is more to look at.
+    ///
+    /// # Errors
+    /// `Compacted` when compaction overtook the cursor.
+    pub fn poll_now(&mut self) -> Result<Option<EventBatch>, Error> {
+        let state = self.shared.view();
+        if self.next > state.revision {
+            return Ok(None);
+        }
+        if self.shared.log.is_quiet(self.family, self.next) {
+            self.next = state.revision.next();
+            return Ok(None);
+        }
+        if self.next < state.floor {
+            return Err(compacted(self.next, &state));
+        }
+        let mut events = Vec::new();
+        let mut looked = 0;
+        while self.next <= state.revision && events.len() < BATCH_EVENTS && looked < LOOK_MAX {
+            let Some(chunks) = self.shared.log.chunks_from(self.next, CHUNKS) else {
+                return self.overtaken(events);
+            };
+            if chunks.is_empty() {
+                // Only a store nothing was ever written to has no changes up to its revision.
+                self.next = state.revision.next();
+            }
+            for chunk in &chunks {
+                if chunk.first > state.revision {
+                    break;
+                }
+                looked += self.scan(chunk, &state, &mut events)?;
+                if events.len() >= BATCH_EVENTS || looked >= LOOK_MAX {
+                    break;
+                }
+            }
+        }
+        if events.is_empty() && self.next > state.revision {
+            return Ok(None);
+        }
+        let through = self.through();
+        Ok(Some(EventBatch { events, through }))
+    }
+
+    /// The log ends above the cursor: hand on what was found, and the error with the next call.
+    fn overtaken(&self, events: Vec<Event>) -> Result<Option<EventBatch>, Error> {
+        if events.is_empty() {
+            return Err(compacted(self.next, &self.shared.view()));
+        }
+        let through = self.through();
+        Ok(Some(EventBatch { events, through }))
+    }
+
+    /// Takes what matches out of one chunk, up to a whole revision; answers how much it looked at.
+    fn scan(
+        &mut self,
+        chunk: &Chunk,
+        state: &State,
+        events: &mut Vec<Event>,
+    ) -> Result<usize, Error> {
+        if self
+            .family
+            .is_some_and(|family| family.mask() & chunk.mask == 0)
+        {
+            self.next = chunk.last.next();
+            return Ok(1);
+        }
+        let start = chunk.changes.partition_point(|c| c.revision < self.next);
+        let mut looked = 0;
+        for stored in chunk.changes.get(start..).unwrap_or_default() {
+            let is_new = stored.revision != self.next.prev();
+            if is_new && events.len() >= BATCH_EVENTS {
+                self.next = stored.revision;
+                return Ok(looked);
+            }
+            looked += 1;
+            if self.wants(stored) {
+                events.push(self.take(stored, state)?);
+            }
+            self.next = stored.revision.next();
+        }
+        self.next = chunk.last.next();
+        Ok(looked)
+    }
+
+    fn wants(&self, stored: &Stored) -> bool {
+        self.family.is_none_or(|family| family == stored.family)
+            && self.range.contains(stored.key())
+    }
+
+    fn take(&self, stored: &Stored, state: &State) -> Result<Event, Error> {
+        let mut event = match &stored.held {
+            Held::Whole(event) => event.clone(),
+            Held::Key(key) => look_up(key, stored.revision, state)
+                .ok_or_else(|| compacted(stored.revision, &self.shared.view()))?,
+        };
+        if !self.want_previous || stored.revision <= self.bare_through {
+            event.previous = None;
+        }
+        Ok(event)
+    }
+}
+
+/// Makes an event from the index; `None` when its version was swept.
+fn look_up(key: &[u8], revision: Revision, state: &State) -> Option<Event> {
+    let history = state.index.get(key)?;
+    let change = match history.exactly(revision)? {
+        Version::Put(record) => Change::Put(record.clone()),
+        Version::Tombstone(revision) => Change::Delete {
+            key: bytes::Bytes::copy_from_slice(key),
+            revision: *revision,
+        },
+    };
+    let previous = history.at(revision.prev()).and_then(Version::record);
+    Some(Event {
+        change,
+        previous: previous.cloned(),
+    })
+}
+
+fn compacted(requested: Revision, state: &State) -> Error {
+    Error::Compacted {
+        requested,
+        compacted: state.floor,
+    }
+}

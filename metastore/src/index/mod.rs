@@ -1,0 +1,7 @@
+//! The ordered index: keys to the versions of each.
+
+pub(crate) mod history;
+pub(crate) mod tree;
+
+pub(crate) use history::{History, Version};
+pub(crate) use tree::{Tree, Weigh};

@@ -1,0 +1,448 @@
+//! A persistent, counted B+tree: copies of it are one pointer, and a change copies only the path to
+//! it, and that only where another copy still looks at it.
+//!
+//! The sequencer changes one copy in place (nodes nobody else holds are not copied again) and hands
+//! a copy to readers once a batch, so readers never wait and a batch that came to nothing is undone
+//! by going back to the copy before. Each subtree knows its weight (live keys at the newest
+//! revision) and its stamp (the newest revision that touched it), so that a count costs a walk only
+//! through what changed since the revision asked for.
+//!
+//! It knows nothing of histories or leases: [`Weigh`] is all it asks of a value.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// Entries a leaf holds: a copied leaf touches one reference count an entry, so leaves are small.
+const LEAF_MAX: usize = 16;
+/// Children an inner node holds: their separators are shared on copy, so it may be wider.
+const INNER_MAX: usize = 32;
+
+/// What the tree sums up about its values.
+pub(crate) trait Weigh: Clone {
+    /// What the entry counts for at the newest revision.
+    fn weight(&self) -> u64;
+    /// What the entry counts for at revision `at`.
+    fn weight_at(&self, at: u64) -> u64;
+    /// The newest revision that touched it; until then its weight is what it is now.
+    fn stamp(&self) -> u64;
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Summary {
+    weight: u64,
+    stamp: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Entry<V> {
+    key: Bytes,
+    value: V,
+}
+
+#[derive(Clone, Debug)]
+enum Node<V> {
+    Leaf(Vec<Arc<Entry<V>>>),
+    Inner(Inner<V>),
+}
+
+#[derive(Clone, Debug)]
+struct Inner<V> {
+    /// `keys[i]` is no greater than any key of child `i` and greater than any of child `i - 1`;
+    /// `keys[0]` is never looked at.
+    keys: Arc<Vec<Bytes>>,
+    children: Vec<Child<V>>,
+}
+
+#[derive(Clone, Debug)]
+struct Child<V> {
+    node: Arc<Node<V>>,
+    summary: Summary,
+}
+
+/// The tree; a clone is a view that later changes do not reach.
+#[derive(Clone, Debug)]
+pub(crate) struct Tree<V> {
+    root: Child<V>,
+}
+
+impl<V: Weigh> Tree<V> {
+    pub(crate) fn new() -> Self {
+        Tree {
+            root: Child::new(Node::Leaf(Vec::new()), Summary::default()),
+        }
+    }
+
+    /// The value at exactly this key.
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&V> {
+        let mut node = self.root.node.as_ref();
+        loop {
+            match node {
+                Node::Inner(inner) => node = inner.children.get(inner.place(key))?.node.as_ref(),
+                Node::Leaf(entries) => {
+                    let at = find(entries, key).ok()?;
+                    return entries.get(at).map(|entry| &entry.value);
+                }
+            }
+        }
+    }
+
+    /// Changes the value at `key` in place, or adds the one `change` makes when there is none.
+    pub(crate) fn upsert(
+        &mut self,
+        key: &[u8],
+        change: impl FnOnce(Option<&mut V>) -> Option<(Bytes, V)>,
+    ) {
+        if let Some((bound, right)) = self.root.upsert(key, change) {
+            let least = Bytes::new();
+            let left = std::mem::replace(
+                &mut self.root,
+                Child::new(Node::Leaf(Vec::new()), Summary::default()),
+            );
+            let inner = Inner {
+                keys: Arc::new(vec![least, bound]),
+                children: vec![left, right],
+            };
+            let summary = inner.summary();
+            self.root = Child::new(Node::Inner(inner), summary);
+        }
+    }
+
+    /// Takes a key out; `false` when it was not there.
+    pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
+        if self.get(key).is_none() {
+            return false;
+        }
+        self.root.remove(key);
+        while let Node::Inner(inner) = self.root.node.as_ref() {
+            match inner.children.as_slice() {
+                [only] => self.root = only.clone(),
+                [] => *self = Tree::new(),
+                _ => break,
+            }
+        }
+        true
+    }
+
+    /// The weight of all keys from `start` up to `end` (exclusive; `None` is no end) as of `at`.
+    pub(crate) fn count(&self, start: &[u8], end: Option<&[u8]>, at: u64) -> u64 {
+        if end.is_some_and(|end| end <= start) {
+            return 0;
+        }
+        let start = Some(start).filter(|start| !start.is_empty());
+        self.root.count(start, end, at)
+    }
+
+    /// Walks from `start` up to `end` in key order, past subtrees in which no key lived at `at`.
+    pub(crate) fn range<'a>(&'a self, start: &[u8], end: Option<&'a [u8]>, at: u64) -> Walk<'a, V> {
+        let mut walk = Walk {
+            above: Vec::new(),
+            leaf: [].iter(),
+            end,
+            at: Some(at),
+        };
+        walk.seek(&self.root, start);
+        walk
+    }
+
+    /// Walks over every entry, dead ones too.
+    pub(crate) fn iter(&self) -> Walk<'_, V> {
+        let mut walk = self.range(b"", None, 0);
+        walk.at = None;
+        walk
+    }
+}
+
+impl<V: Weigh> Child<V> {
+    fn new(node: Node<V>, summary: Summary) -> Self {
+        Child {
+            node: Arc::new(node),
+            summary,
+        }
+    }
+
+    /// As [`Tree::upsert`]; answers the right half, and its least key, when the node had to split.
+    fn upsert(
+        &mut self,
+        key: &[u8],
+        change: impl FnOnce(Option<&mut V>) -> Option<(Bytes, V)>,
+    ) -> Option<(Bytes, Child<V>)> {
+        match Arc::make_mut(&mut self.node) {
+            Node::Leaf(entries) => upsert_leaf(entries, &mut self.summary, key, change),
+            Node::Inner(inner) => {
+                let at = inner.place(key);
+                let split = inner.children.get_mut(at)?.upsert(key, change);
+                if let Some((bound, right)) = split {
+                    Arc::make_mut(&mut inner.keys).insert(at + 1, bound);
+                    inner.children.insert(at + 1, right);
+                }
+                let split = inner.split();
+                self.summary = inner.summary();
+                split
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &[u8]) {
+        match Arc::make_mut(&mut self.node) {
+            Node::Leaf(entries) => {
+                if let Ok(at) = find(entries, key) {
+                    let gone = entries.remove(at);
+                    self.summary.weight -= gone.value.weight();
+                }
+            }
+            Node::Inner(inner) => {
+                let at = inner.place(key);
+                if let Some(child) = inner.children.get_mut(at) {
+                    child.remove(key);
+                }
+                inner.mend(at);
+                self.summary = inner.summary();
+            }
+        }
+    }
+
+    fn count(&self, start: Option<&[u8]>, end: Option<&[u8]>, at: u64) -> u64 {
+        if start.is_none() && end.is_none() && self.summary.stamp <= at {
+            return self.summary.weight;
+        }
+        match self.node.as_ref() {
+            Node::Leaf(entries) => entries
+                .iter()
+                .filter(|entry| start.is_none_or(|start| start <= entry.key.as_ref()))
+                .filter(|entry| end.is_none_or(|end| entry.key.as_ref() < end))
+                .map(|entry| entry.value.weight_at(at))
+                .sum(),
+            Node::Inner(inner) => {
+                let first = start.map_or(0, |key| inner.place(key));
+                let last = end.map_or(inner.children.len(), |key| inner.place(key));
+                let within = inner.children.iter().enumerate().skip(first);
+                within
+                    .take_while(|(place, _)| *place <= last)
+                    .map(|(place, child)| {
+                        let start = start.filter(|_| place == first);
+                        let end = end.filter(|_| place == last);
+                        child.count(start, end, at)
+                    })
+                    .sum()
+            }
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self.node.as_ref() {
+            Node::Leaf(entries) => entries.len(),
+            Node::Inner(inner) => inner.children.len(),
+        }
+    }
+
+    fn max(&self) -> usize {
+        match self.node.as_ref() {
+            Node::Leaf(_) => LEAF_MAX,
+            Node::Inner(_) => INNER_MAX,
+        }
+    }
+
+    /// Takes in the right neighbour, whose least key is no less than `bound`.
+    fn absorb(&mut self, bound: Bytes, right: Child<V>) {
+        match (Arc::make_mut(&mut self.node), right.node.as_ref()) {
+            (Node::Leaf(entries), Node::Leaf(more)) => entries.extend(more.iter().cloned()),
+            (Node::Inner(inner), Node::Inner(more)) => {
+                let keys = Arc::make_mut(&mut inner.keys);
+                keys.push(bound);
+                keys.extend(more.keys.iter().skip(1).cloned());
+                inner.children.extend(more.children.iter().cloned());
+            }
+            // All leaves lie at one depth, so neighbours are of one kind.
+            _ => unreachable!("neighbours of different depth"),
+        }
+        self.summary.weight += right.summary.weight;
+        self.summary.stamp = self.summary.stamp.max(right.summary.stamp);
+    }
+}
+
+impl<V: Weigh> Inner<V> {
+    /// Which child a key belongs to.
+    fn place(&self, key: &[u8]) -> usize {
+        let above = self.keys.partition_point(|bound| bound.as_ref() <= key);
+        // The first bound stands for "less than all", whatever it says.
+        above.saturating_sub(1)
+    }
+
+    fn summary(&self) -> Summary {
+        let mut sum = Summary::default();
+        for child in &self.children {
+            sum.weight += child.summary.weight;
+            sum.stamp = sum.stamp.max(child.summary.stamp);
+        }
+        sum
+    }
+
+    fn split(&mut self) -> Option<(Bytes, Child<V>)> {
+        if self.children.len() <= INNER_MAX {
+            return None;
+        }
+        let at = self.children.len() / 2;
+        let keys = Arc::make_mut(&mut self.keys).split_off(at);
+        let bound = keys.first().cloned()?;
+        let right = Inner {
+            keys: Arc::new(keys),
+            children: self.children.split_off(at),
+        };
+        let summary = right.summary();
+        Some((bound, Child::new(Node::Inner(right), summary)))
+    }
+
+    /// After a removal below child `at`: an empty child goes, a small one joins a neighbour.
+    fn mend(&mut self, at: usize) {
+        let Some(child) = self.children.get(at) else {
+            return;
+        };
+        if child.len() == 0 {
+            self.children.remove(at);
+            Arc::make_mut(&mut self.keys).remove(at);
+            return;
+        }
+        if child.len() > child.max() / 4 {
+            return;
+        }
+        for left in [at.checked_sub(1), Some(at)].into_iter().flatten() {
+            let (Some(one), Some(two)) = (self.children.get(left), self.children.get(left + 1))
+            else {
+                continue;
+            };
+            if one.len() + two.len() <= one.max() * 3 / 4 {
+                let right = self.children.remove(left + 1);
+                let bound = Arc::make_mut(&mut self.keys).remove(left + 1);
+                if let Some(child) = self.children.get_mut(left) {
+                    child.absorb(bound, right);
+                }
+                return;
+            }
+        }
+    }
+}
+
+fn find<V>(entries: &[Arc<Entry<V>>], key: &[u8]) -> Result<usize, usize> {
+    entries.binary_search_by(|entry| entry.key.as_ref().cmp(key))
+}
+
+fn upsert_leaf<V: Weigh>(
+    entries: &mut Vec<Arc<Entry<V>>>,
+    summary: &mut Summary,
+    key: &[u8],
+    change: impl FnOnce(Option<&mut V>) -> Option<(Bytes, V)>,
+) -> Option<(Bytes, Child<V>)> {
+    match find(entries, key) {
+        Ok(at) => {
+            let entry = Arc::make_mut(entries.get_mut(at)?);
+            let before = entry.value.weight();
+            let _unused = change(Some(&mut entry.value));
+            summary.weight = summary.weight - before + entry.value.weight();
+            summary.stamp = summary.stamp.max(entry.value.stamp());
+            None
+        }
+        Err(at) => {
+            let (key, value) = change(None)?;
+            summary.weight += value.weight();
+            summary.stamp = summary.stamp.max(value.stamp());
+            entries.insert(at, Arc::new(Entry { key, value }));
+            if entries.len() <= LEAF_MAX {
+                return None;
+            }
+            // Keys that come in order leave full leaves behind.
+            let cut = if at + 1 == entries.len() {
+                at
+            } else {
+                entries.len() / 2
+            };
+            let right = entries.split_off(cut);
+            let bound = right.first()?.key.clone();
+            let weight = right.iter().map(|entry| entry.value.weight()).sum();
+            let stamp = right.iter().map(|entry| entry.value.stamp()).max();
+            let moved = Summary {
+                weight,
+                stamp: stamp.unwrap_or(0),
+            };
+            summary.weight -= weight;
+            Some((bound, Child::new(Node::Leaf(right), moved)))
+        }
+    }
+}
+
+/// A walk in key order.
+pub(crate) struct Walk<'a, V> {
+    above: Vec<std::slice::Iter<'a, Child<V>>>,
+    leaf: std::slice::Iter<'a, Arc<Entry<V>>>,
+    end: Option<&'a [u8]>,
+    /// The revision read, or none to see dead entries too.
+    at: Option<u64>,
+}
+
+impl<'a, V: Weigh> Walk<'a, V> {
+    fn seek(&mut self, root: &'a Child<V>, start: &[u8]) {
+        let mut node = root.node.as_ref();
+        loop {
+            match node {
+                Node::Inner(inner) => {
+                    let mut rest = inner.children.iter();
+                    let Some(child) = rest.nth(inner.place(start)) else {
+                        return;
+                    };
+                    self.above.push(rest);
+                    node = child.node.as_ref();
+                }
+                Node::Leaf(entries) => {
+                    let skip = entries.partition_point(|entry| entry.key.as_ref() < start);
+                    self.leaf = entries.get(skip..).unwrap_or_default().iter();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Moves to the next leaf worth reading; `false` when there is none.
+    fn advance(&mut self) -> bool {
+        while let Some(level) = self.above.last_mut() {
+            let Some(child) = level.next() else {
+                self.above.pop();
+                continue;
+            };
+            let summary = child.summary;
+            if summary.weight == 0 && self.at.is_some_and(|at| summary.stamp <= at) {
+                continue;
+            }
+            match child.node.as_ref() {
+                Node::Inner(inner) => self.above.push(inner.children.iter()),
+                Node::Leaf(entries) => {
+                    self.leaf = entries.iter();
+                    return true;
+                }
+            }
+        }
+        false
+    }
+}
+
+impl<'a, V: Weigh> Iterator for Walk<'a, V> {
+    type Item = (&'a Bytes, &'a V);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(entry) = self.leaf.next() {
+                if self.end.is_some_and(|end| end <= entry.key.as_ref()) {
+                    self.above.clear();
+                    self.leaf = [].iter();
+                    return None;
+                }
+                return Some((&entry.key, &entry.value));
+            }
+            if !self.advance() {
+                return None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

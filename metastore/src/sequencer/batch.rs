@@ -1,0 +1,215 @@
+//! Evaluating requests into the next batch.
+//!
+//! Requests are evaluated against the newest assigned state, so one batch may hold a create and
+//! its update. An answer is given when all it depends on is durable: at once, when nothing it
+//! looked at is undecided; otherwise with this batch, or with the last one in flight when this one
+//! turns out empty.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+
+use super::Sequencer;
+use super::request::{Answer, Decided, Request, Waiting};
+use crate::codec::{Entry, encode_delete, encode_put};
+use crate::engine::Batch;
+use crate::events::log::{Chunk, Stored};
+use crate::events::{Change, Event};
+use crate::state::{State, is_put};
+use crate::stats::add;
+use crate::txn::Txn;
+use crate::txn::check::has_put;
+use crate::txn::evaluate::{delete_key, evaluate};
+use crate::{Error, LeaseId, Revision};
+
+/// Bytes after which a batch is closed: a sync of so much costs hardly more than one of a page.
+const BATCH_BYTES: usize = 512 << 10;
+/// Requests after which a batch is closed, so that answers are not held back by evaluation.
+const BATCH_REQUESTS: usize = 1024;
+
+/// A batch being filled.
+pub(super) struct Open {
+    previous: Revision,
+    payload: BytesMut,
+    changes: Vec<Stored>,
+    decided: Vec<Decided>,
+}
+
+impl Open {
+    pub(super) fn new(previous: Revision) -> Self {
+        Open {
+            previous,
+            payload: BytesMut::new(),
+            changes: Vec::new(),
+            decided: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.payload.len() >= BATCH_BYTES || self.decided.len() >= BATCH_REQUESTS
+    }
+
+    fn record(&mut self, events: Vec<Event>) {
+        for event in events {
+            match &event.change {
+                Change::Put(record) => encode_put(&mut self.payload, record),
+                Change::Delete { key, revision } => {
+                    encode_delete(&mut self.payload, key, *revision);
+                }
+            }
+            self.changes.push(Stored::new(event));
+        }
+    }
+}
+
+/// What evaluating a request gave.
+struct Verdict {
+    answer: Answer,
+    looked_at: Revision,
+    grows: bool,
+}
+
+impl Verdict {
+    /// An error or a piece of housekeeping: given with the batch, whatever it looked at.
+    fn gated(answer: Answer) -> Self {
+        Verdict {
+            answer,
+            looked_at: Revision::MAX,
+            grows: false,
+        }
+    }
+}
+
+impl Sequencer {
+    /// Turns what is queued into batches, as long as the window has room.
+    pub(super) fn evaluate(&mut self) {
+        if self.queue.is_empty() || !self.window.has_room() {
+            return;
+        }
+        let is_full = self.shared.engine.size() > self.shared.options.quota_bytes;
+        while self.window.has_room() && !self.queue.is_empty() {
+            let mut open = Open::new(self.state.revision);
+            while !open.is_full()
+                && let Some(waiting) = self.queue.pop_front()
+            {
+                self.decide(waiting, is_full, &mut open);
+            }
+            self.hand_over(open);
+        }
+    }
+
+    fn decide(&mut self, waiting: Waiting, is_full: bool, open: &mut Open) {
+        add(&self.shared.counters.requests, 1);
+        let verdict = match &waiting.request {
+            Request::Txn(txn, _) if is_full && has_put(txn) => {
+                Verdict::gated(Answer::Refused(Error::NoSpace))
+            }
+            Request::Txn(txn, _) => decide_txn(&mut self.state, txn, open),
+            Request::Compact(at, _) => self.decide_compact(*at, open),
+            Request::Grant(id, ttl, _) => decide_grant(&mut self.state, *id, *ttl, open),
+            Request::Revoke(id, _) | Request::Expire(id) => {
+                decide_revoke(&mut self.state, *id, open)
+            }
+        };
+        let mut decided = Decided {
+            waiting,
+            answer: verdict.answer,
+            grows: verdict.grows,
+        };
+        if verdict.looked_at <= self.visible {
+            decided.settle_at(self.visible);
+            decided.say();
+        } else {
+            open.decided.push(decided);
+        }
+    }
+
+    fn decide_compact(&mut self, requested: Revision, open: &mut Open) -> Verdict {
+        // Only what is durable can be asked for: compaction never passes the window's head.
+        let current = self.visible;
+        let compacted = self.state.floor;
+        if requested > current {
+            return Verdict::gated(Answer::Refused(Error::Future { requested, current }));
+        }
+        if requested <= compacted {
+            let error = Error::Compacted {
+                requested,
+                compacted,
+            };
+            return Verdict::gated(Answer::Refused(error));
+        }
+        self.state.raise_floor(requested);
+        Entry::Floor(requested).encode(&mut open.payload);
+        Verdict::gated(Answer::Revision(self.state.revision))
+    }
+
+    /// Gives a filled batch to the engine, or its answers to whom they wait for.
+    fn hand_over(&mut self, open: Open) {
+        if open.payload.is_empty() {
+            match self.window.batches.back_mut() {
+                Some(last) => last.decided.extend(open.decided),
+                None => open.decided.into_iter().for_each(Decided::say),
+            }
+            return;
+        }
+        let batch = Batch {
+            previous: open.previous,
+            last: self.state.revision,
+            payload: open.payload.freeze(),
+        };
+        add(&self.shared.counters.log_bytes, batch.payload.len());
+        self.send_new(batch, Chunk::new(open.changes), open.decided);
+    }
+}
+
+fn decide_txn(state: &mut State, txn: &Txn, open: &mut Open) -> Verdict {
+    match evaluate(state, txn) {
+        Ok(outcome) => {
+            let grows = outcome.events.iter().any(is_put);
+            open.record(outcome.events);
+            Verdict {
+                answer: Answer::Txn(outcome.answer),
+                looked_at: outcome.looked_at,
+                grows,
+            }
+        }
+        Err(error) => Verdict::gated(Answer::Refused(error)),
+    }
+}
+
+fn decide_grant(state: &mut State, id: LeaseId, ttl: Duration, open: &mut Open) -> Verdict {
+    let chosen = !id.is_some();
+    let mut id = id;
+    if chosen {
+        id = LeaseId(state.next_lease);
+        while state.lease(id).is_some() || !id.is_some() {
+            id = LeaseId(id.0.wrapping_add(1));
+        }
+    } else if state.lease(id).is_some() {
+        return Verdict::gated(Answer::Refused(Error::LeaseExists));
+    }
+    state.grant(id, ttl, chosen);
+    Entry::Grant { id, ttl, chosen }.encode(&mut open.payload);
+    let mut verdict = Verdict::gated(Answer::Granted(id, ttl));
+    verdict.grows = true;
+    verdict
+}
+
+fn decide_revoke(state: &mut State, id: LeaseId, open: &mut Open) -> Verdict {
+    if state.lease(id).is_none() {
+        return Verdict::gated(Answer::Refused(Error::LeaseNotFound));
+    }
+    let revision = state.revision.next();
+    let keys = state.lease_keys(id);
+    let gone = keys
+        .iter()
+        .filter_map(|key| delete_key(state, key, revision));
+    let events: Vec<Event> = gone.collect();
+    if !events.is_empty() {
+        state.revision = revision;
+    }
+    open.record(events);
+    state.forget_lease(id);
+    Entry::Revoke(id).encode(&mut open.payload);
+    Verdict::gated(Answer::Revision(state.revision))
+}

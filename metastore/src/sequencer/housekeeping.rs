@@ -1,0 +1,137 @@
+//! What the sequencer does between writes: end leases, sweep, publish the swept state, checkpoint.
+
+use std::sync::Arc;
+
+use super::Sequencer;
+use super::inbox::Message;
+use super::request::{Request, Waiting};
+use crate::recovery::Checkpoint;
+use crate::stats::add;
+use crate::{Error, Revision};
+
+/// Leases ended in one turn of the loop; each may delete very many keys.
+const EXPIRE_STEP: usize = 16;
+/// Changes swept in one turn of the loop: some hundred microseconds.
+const SWEEP_STEP: usize = 128;
+/// Chunks of changes looked at in one turn.
+const SWEEP_CHUNKS: usize = 4;
+
+impl Sequencer {
+    /// Queues the end of leases whose time is over.
+    pub(super) fn expire(&mut self) {
+        let now = self.shared.now();
+        for id in self.shared.expiry.lock().due(now, EXPIRE_STEP) {
+            self.queue.push_back(Waiting {
+                request: Request::Expire(id),
+                permit: None,
+                is_second_try: false,
+            });
+        }
+    }
+
+    /// Whether versions below the durable floor are still to be let go.
+    pub(super) fn has_sweep(&self) -> bool {
+        self.shared.failure.get().is_none() && self.swept_for < self.durable_floor()
+    }
+
+    fn durable_floor(&self) -> Revision {
+        self.shared.view.load().floor
+    }
+
+    /// Lets go some of what lies below the floor. Only the durable floor counts: a crash must not
+    /// find versions gone that it still promises. Changes at exactly the floor are looked at again
+    /// when it rises, since a delete there must stay to be watched.
+    pub(super) fn sweep(&mut self) {
+        let floor = self.durable_floor();
+        if self.swept_for >= floor {
+            return;
+        }
+        let mut mark = self.state.swept;
+        let mut left = SWEEP_STEP;
+        let chunks = self.shared.log.chunks_from(mark.revision, SWEEP_CHUNKS);
+        let chunks = chunks.unwrap_or_default();
+        let mut is_over = chunks.is_empty();
+        for chunk in &chunks {
+            let start = chunk
+                .changes
+                .partition_point(|c| c.revision < mark.revision);
+            let from_mark = chunk.changes.get(start..).unwrap_or_default();
+            for change in from_mark.iter().skip(mark.done) {
+                if change.revision > floor {
+                    is_over = true;
+                    break;
+                }
+                if left == 0 {
+                    break;
+                }
+                left -= 1;
+                self.state.sweep_key(change.key(), floor);
+                if change.revision != mark.revision {
+                    mark.revision = change.revision;
+                    mark.done = 0;
+                }
+                mark.done += 1;
+            }
+            if is_over || left == 0 {
+                break;
+            }
+            // A chunk holds whole revisions, so the next one begins a new one.
+            mark.revision = chunk.last.next();
+            mark.done = 0;
+        }
+        is_over |= left > 0 && mark.revision > floor;
+        if is_over {
+            mark.revision = floor;
+            mark.done = 0;
+            self.swept_for = floor;
+        }
+        self.state.swept = mark;
+        self.is_view_stale = true;
+    }
+
+    /// Shows the swept state to readers when no batch in flight is about to.
+    pub(super) fn refresh_view(&mut self) {
+        if self.is_view_stale && self.window.is_empty() {
+            self.is_view_stale = false;
+            self.show(self.state.clone());
+        }
+    }
+
+    /// Starts a checkpoint in the background when the log has grown enough.
+    pub(super) fn checkpoint(&mut self) {
+        let due = self.bytes_since_checkpoint >= self.shared.options.checkpoint_every_bytes;
+        if !due || self.is_checkpointing || self.closing.is_some() {
+            return;
+        }
+        self.bytes_since_checkpoint = 0;
+        let shared = Arc::clone(&self.shared);
+        let epoch = self.epoch;
+        let builder = std::thread::Builder::new().name("sluice-checkpoint".to_owned());
+        let spawned = builder.spawn(move || {
+            let state = shared.view();
+            let mut chunks = Checkpoint::of(&state);
+            let engine = &shared.engine;
+            let written = engine.checkpoint(epoch, state.revision, &mut chunks);
+            let result = written.and_then(|()| engine.trim());
+            shared.inbox.send(Message::Checkpointed(result));
+        });
+        match spawned {
+            Ok(_runs_by_itself) => self.is_checkpointing = true,
+            Err(source) => self.checkpointed(Err(Error::Io {
+                action: "start the checkpoint's thread".to_owned(),
+                source,
+            })),
+        }
+    }
+
+    pub(super) fn checkpointed(&mut self, result: Result<(), Error>) {
+        self.is_checkpointing = false;
+        match result {
+            Ok(()) => add(&self.shared.counters.checkpoints, 1),
+            Err(error) => {
+                add(&self.shared.counters.checkpoints_failed, 1);
+                tracing::warn!(%error, "checkpoint failed, the log keeps growing");
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The one writer: a thread that orders requests, hands batches to the engine, and makes visible
+//! what became durable.
+//!
+//! ```text
+//! inbox -> evaluate -> engine.append ... outcome -> publish -> answers
+//!             ^ ahead: the assigned state    ^ in order: the visible one
+//! ```
+//!
+//! It never waits for the disk: while one batch is being synced the next is filled. It runs ahead
+//! on the assigned state, of which a copy rides with each batch; readers see that copy when the
+//! batch is durable. Room in the inbox bounds what is queued and in flight.
+//!
+//! Lease expiry, the sweep of superseded versions and the trigger of checkpoints are steps of the
+//! same loop, each bounded, so that none holds up a write for long.
+
+mod batch;
+mod housekeeping;
+pub(crate) mod inbox;
+mod outcome;
+pub(crate) mod request;
+mod window;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use self::inbox::Message;
+use self::request::Waiting;
+use self::window::Window;
+use crate::engine::Epoch;
+use crate::recovery::Found;
+use crate::state::State;
+use crate::store::Shared;
+use crate::{Error, Revision};
+
+/// How long it sleeps at most while there are leases: their clock is the caller's and may jump.
+const LEASE_TICK: Duration = Duration::from_millis(100);
+
+/// The sequencer's own state; the thread owns it.
+pub(crate) struct Sequencer {
+    shared: Arc<Shared>,
+    epoch: Epoch,
+    /// All that was assigned, durable or not.
+    state: State,
+    /// The newest durable revision: `shared.view`'s.
+    visible: Revision,
+    /// Taken from the inbox and not evaluated.
+    queue: VecDeque<Waiting>,
+    window: Window,
+    token: u64,
+    /// Invariant: when set, the window's head is held and to be sent at that time.
+    resend: Option<Resend>,
+    /// The floor for which the sweep is complete.
+    swept_for: Revision,
+    /// The assigned state was swept since the last publication.
+    is_view_stale: bool,
+    bytes_since_checkpoint: u64,
+    is_checkpointing: bool,
+    closing: Option<Vec<oneshot::Sender<()>>>,
+}
+
+/// When to send an uncertain batch again.
+#[derive(Clone, Copy, Debug)]
+struct Resend {
+    at: Instant,
+    pause: Duration,
+}
+
+impl Sequencer {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// `Io` when the system has no thread to give.
+    pub(crate) fn spawn(shared: Arc<Shared>, epoch: Epoch, found: Found) -> Result<(), Error> {
+        let sequencer = Sequencer {
+            epoch,
+            visible: found.state.revision,
+            queue: VecDeque::new(),
+            window: Window::default(),
+            token: 0,
+            resend: None,
+            swept_for: found.state.floor,
+            is_view_stale: false,
+            bytes_since_checkpoint: found.replayed,
+            is_checkpointing: false,
+            closing: None,
+            state: found.state,
+            shared,
+        };
+        let builder = std::thread::Builder::new().name("sluice-store".to_owned());
+        let spawned = builder.spawn(move || sequencer.run());
+        spawned.map(drop).map_err(|source| Error::Io {
+            action: "start the store's thread".to_owned(),
+            source,
+        })
+    }
+
+    fn run(mut self) {
+        let mut messages = Vec::new();
+        while !self.is_finished() {
+            self.shared.inbox.take(self.patience(), &mut messages);
+            for message in messages.drain(..) {
+                self.receive(message);
+            }
+            self.settle();
+            if self.shared.failure.get().is_some() {
+                self.refuse_queued();
+                continue;
+            }
+            self.expire();
+            self.evaluate();
+            self.sweep();
+            self.refresh_view();
+            self.checkpoint();
+        }
+        self.finish();
+    }
+
+    fn receive(&mut self, message: Message) {
+        match message {
+            Message::Request(waiting) => self.queue.push_back(waiting),
+            Message::Outcome(token, outcome) => self.window.report(token, outcome),
+            Message::Checkpointed(result) => self.checkpointed(result),
+            Message::Close(done) => self.closing.get_or_insert_default().extend(done),
+        }
+    }
+
+    /// How long there is nothing to do but for messages; `None` is for ever.
+    fn patience(&self) -> Option<Duration> {
+        if self.shared.failure.get().is_some() {
+            return None;
+        }
+        if self.has_sweep() {
+            return Some(Duration::ZERO);
+        }
+        let resend = self.resend.map(|resend| {
+            let left = resend.at.saturating_duration_since(Instant::now());
+            left.max(Duration::from_millis(1))
+        });
+        let expiry = self.shared.expiry.lock().next().map(|at| {
+            let left = at.saturating_duration_since(self.shared.now());
+            left.clamp(Duration::from_millis(1), LEASE_TICK)
+        });
+        resend.into_iter().chain(expiry).min()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.closing.is_some()
+            && self.queue.is_empty()
+            && self.window.is_empty()
+            && !self.is_checkpointing
+    }
+
+    fn refuse_queued(&mut self) {
+        for waiting in self.queue.drain(..) {
+            if let Err(error) = self.shared.check_running() {
+                waiting.refuse(error);
+            }
+        }
+    }
+
+    /// The thread's end: nothing is in flight any more.
+    fn finish(mut self) {
+        self.shared.engine.close();
+        // An earlier reason stands.
+        let _earlier = self.shared.failure.set("the store was closed".to_owned());
+        for message in self.shared.inbox.shut() {
+            self.receive(message);
+        }
+        self.refuse_queued();
+        self.shared.log.ring_all();
+        for done in self.closing.into_iter().flatten() {
+            // Whoever closed may have stopped waiting.
+            let _gone = done.send(());
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Acting on what became of a batch: publish, undo, send again, or stop.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::inbox::Message;
+use super::request::{Answer, Decided, Request};
+use super::window::{InFlight, Phase, Verdict};
+use super::{Resend, Sequencer};
+use crate::engine::{AppendOutcome, Batch};
+use crate::events::log::Chunk;
+use crate::state::State;
+use crate::stats::add;
+use crate::{Error, Revision};
+
+/// The first pause before an uncertain batch is sent again; each further one is twice as long.
+const RESEND_PAUSE: Duration = Duration::from_millis(10);
+/// The longest: an engine that comes back is noticed within it.
+const RESEND_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How long an expired lease waits for space when there was none to record its end.
+const EXPIRE_PAUSE: Duration = Duration::from_secs(1);
+
+impl Sequencer {
+    pub(super) fn send_new(&mut self, batch: Batch, chunk: Option<Chunk>, decided: Vec<Decided>) {
+        self.bytes_since_checkpoint += batch.payload.len() as u64;
+        let token = self.append(batch.clone());
+        self.window.batches.push_back(InFlight {
+            token,
+            batch,
+            state: self.state.clone(),
+            chunk,
+            decided,
+            phase: Phase::Sent,
+            is_doubted: false,
+        });
+    }
+
+    fn append(&mut self, batch: Batch) -> u64 {
+        self.token += 1;
+        let token = self.token;
+        let shared = Arc::clone(&self.shared);
+        let done = move |outcome| {
+            shared.inbox.send(Message::Outcome(token, outcome));
+        };
+        self.shared.engine.append(self.epoch, batch, Box::new(done));
+        token
+    }
+
+    /// Acts on outcomes, in order, until the head of the window waits for the engine again.
+    pub(super) fn settle(&mut self) {
+        loop {
+            match self.window.verdict() {
+                Verdict::Wait => return,
+                Verdict::Publish => {
+                    if let Some(head) = self.window.batches.pop_front() {
+                        self.publish(head);
+                    }
+                    self.resend = None;
+                }
+                Verdict::Undo => self.undo(),
+                Verdict::Stop(reason) => self.stop(reason),
+                Verdict::Doubt(reason) if self.closing.is_some() => self.stop(reason),
+                Verdict::Doubt(reason) => {
+                    tracing::warn!(reason, "outcome of a batch is unknown, it is sent again");
+                    add(&self.shared.counters.uncertain, 1);
+                    self.window.doubt_all();
+                    let pause = self.resend.map_or(RESEND_PAUSE, |last| last.pause * 2);
+                    let pause = pause.min(RESEND_PAUSE_MAX);
+                    let at = Instant::now() + pause;
+                    self.resend = Some(Resend { at, pause });
+                }
+                Verdict::Resend => {
+                    if self.resend.is_some_and(|resend| Instant::now() < resend.at) {
+                        return;
+                    }
+                    self.send_head_again();
+                }
+            }
+        }
+    }
+
+    fn send_head_again(&mut self) {
+        let Some(batch) = self.window.batches.front().map(|head| head.batch.clone()) else {
+            return;
+        };
+        let token = self.append(batch);
+        if let Some(head) = self.window.batches.front_mut() {
+            head.token = token;
+            head.phase = Phase::Sent;
+        }
+    }
+
+    /// Makes a durable batch visible, then answers. The order matters: changes are in the log
+    /// before the state that has them, and both before anybody is told.
+    fn publish(&mut self, head: InFlight) {
+        add(&self.shared.counters.batches, 1);
+        let mask = head.chunk.as_ref().map_or(0, |chunk| chunk.mask);
+        if let Some(chunk) = head.chunk {
+            self.shared.log.push(chunk);
+        }
+        let is_new = head.state.revision > self.visible;
+        self.visible = head.state.revision;
+        self.show(head.state);
+        self.begin_and_end_leases(&head.decided);
+        if is_new {
+            self.shared.newest.send_replace(self.visible);
+            self.shared.log.ring(mask);
+        }
+        head.decided.into_iter().for_each(Decided::say);
+    }
+
+    /// Stores what readers see, and forgets the changes that no longer can be asked for.
+    pub(super) fn show(&mut self, state: State) {
+        let least = state.swept.revision.min(state.floor);
+        let is_lower = self.shared.view.load().swept.revision < least;
+        self.shared.view.store(Arc::new(state));
+        if is_lower {
+            self.shared.log.drop_below(least);
+        }
+    }
+
+    fn begin_and_end_leases(&self, decided: &[Decided]) {
+        let mut expiry = None;
+        for decided in decided {
+            match (&decided.waiting.request, &decided.answer) {
+                (Request::Grant(..), Answer::Granted(id, ttl)) => {
+                    let now = self.shared.now();
+                    let expiry = expiry.get_or_insert_with(|| self.shared.expiry.lock());
+                    expiry.grant(*id, *ttl, now);
+                }
+                (Request::Revoke(id, _) | Request::Expire(id), _) => {
+                    let expiry = expiry.get_or_insert_with(|| self.shared.expiry.lock());
+                    if self.shared.view.load().lease(*id).is_none() {
+                        expiry.forget(*id);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Nothing of the window was written: the assigned state goes back to the visible one, so that
+    /// the same revisions are given again. What grew is refused; the rest is tried once more,
+    /// without it.
+    fn undo(&mut self) {
+        self.state = State::clone(&self.shared.view());
+        self.swept_for = Revision::ZERO;
+        let undone: Vec<InFlight> = self.window.batches.drain(..).collect();
+        add(&self.shared.counters.undone, undone.len());
+        self.shared.engine.resume(self.epoch);
+        let mut again = Vec::new();
+        for decided in undone.into_iter().flat_map(|batch| batch.decided) {
+            let mut waiting = decided.waiting;
+            if let Request::Expire(id) = waiting.request {
+                let until = self.shared.now() + EXPIRE_PAUSE;
+                self.shared.expiry.lock().put_off(id, until);
+            } else if decided.grows || waiting.is_second_try {
+                waiting.refuse(Error::NoSpace);
+            } else {
+                waiting.is_second_try = true;
+                again.push(waiting);
+            }
+        }
+        // They get a batch of their own, ahead of whatever grows next.
+        for waiting in again.into_iter().rev() {
+            self.queue.push_front(waiting);
+        }
+    }
+
+    /// No more writes. What was sent may be there; what was only queued is not.
+    fn stop(&mut self, reason: String) {
+        tracing::error!(reason, "the store takes no more writes");
+        let _earlier = self.shared.failure.set(reason.clone());
+        let mut is_lost = false;
+        for batch in self.window.batches.drain(..) {
+            let is_fenced = batch.phase == Phase::Known(AppendOutcome::Fenced);
+            is_lost |= is_fenced && !batch.is_doubted;
+            for decided in batch.decided {
+                let reason = reason.clone();
+                decided.waiting.refuse(if is_lost {
+                    Error::Stopped { reason }
+                } else {
+                    Error::Uncertain { reason }
+                });
+            }
+        }
+        self.state = State::clone(&self.shared.view());
+        self.resend = None;
+        self.shared.log.ring_all();
+    }
+}

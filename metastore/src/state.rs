@@ -1,0 +1,311 @@
+//! The store's whole content at one revision, as a value that is cheap to copy.
+//!
+//! The sequencer changes one `State` ahead of the log (the *assigned* one); a copy of it becomes
+//! what readers see once its batch is durable. Undoing a batch that came to nothing is going back
+//! to the copy before it, so revisions stay dense. Replay of the log drives the same methods.
+//!
+//! It does no IO, reads no clock, and trusts its caller: whether a write is allowed is decided in
+//! [`crate::txn`] and the sequencer.
+
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::codec::Entry;
+use crate::events::{Change, Event};
+use crate::index::{History, Tree, Version, Weigh};
+use crate::{Error, LeaseId, Record, Revision};
+
+/// A granted lease; when it ends is kept by the expiry clock, not here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lease {
+    /// What was granted, and what a renewal gives again.
+    pub(crate) ttl: Duration,
+}
+
+/// A tree value that counts for one and has no history.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plain<T>(pub(crate) T);
+
+impl<T: Clone> Weigh for Plain<T> {
+    fn weight(&self) -> u64 {
+        1
+    }
+    fn weight_at(&self, _at: u64) -> u64 {
+        1
+    }
+    fn stamp(&self) -> u64 {
+        0
+    }
+}
+
+/// How far the sweep of superseded versions has come: what lies before is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SweepMark {
+    /// The revision to sweep next.
+    pub(crate) revision: Revision,
+    /// Changes of that revision already swept: one revision may have touched very many keys.
+    pub(crate) done: usize,
+}
+
+/// All there is at one revision.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    /// The last revision in it.
+    pub(crate) revision: Revision,
+    /// The compacted floor: the least revision that can still be read.
+    pub(crate) floor: Revision,
+    /// What the sweep has still to look at.
+    pub(crate) swept: SweepMark,
+    /// Keys to their versions.
+    pub(crate) index: Tree<History>,
+    /// Lease ids, big-endian, to leases.
+    leases: Tree<Plain<Lease>>,
+    /// Lease id, big-endian, then key: what hangs on which lease.
+    attached: Tree<Plain<()>>,
+    /// The id the store would choose next, so that a forgotten one is not given out again.
+    pub(crate) next_lease: i64,
+    /// Bytes of all versions held.
+    pub(crate) bytes: u64,
+}
+
+impl State {
+    pub(crate) fn new() -> Self {
+        State {
+            revision: Revision::FIRST,
+            floor: Revision::ZERO,
+            swept: SweepMark::default(),
+            index: Tree::new(),
+            leases: Tree::new(),
+            attached: Tree::new(),
+            next_lease: 1,
+            bytes: 0,
+        }
+    }
+
+    /// The key's record now.
+    pub(crate) fn live(&self, key: &[u8]) -> Option<&Record> {
+        self.index.get(key)?.live()
+    }
+
+    /// Writes a version made by [`Record::new`]; answers what it replaced.
+    pub(crate) fn put(&mut self, record: Record) -> Option<Record> {
+        let lease = record.lease();
+        let previous = self.push(record.key(), Version::Put(record.clone()));
+        let held = previous.as_ref().map_or(LeaseId::NONE, Record::lease);
+        if held != lease {
+            self.detach(held, record.key());
+            if lease.is_some() {
+                let path = lease_path(lease, record.key());
+                self.attached.upsert(&path, |present| match present {
+                    Some(_) => None,
+                    None => Some((path.clone(), Plain(()))),
+                });
+            }
+        }
+        previous
+    }
+
+    /// Deletes a key at a revision; answers what was there, or does nothing when nothing was.
+    pub(crate) fn delete(&mut self, key: &Bytes, revision: Revision) -> Option<Record> {
+        self.live(key)?;
+        let previous = self.push(key, Version::Tombstone(revision))?;
+        self.detach(previous.lease(), key);
+        Some(previous)
+    }
+
+    fn push(&mut self, key: &[u8], version: Version) -> Option<Record> {
+        let mut previous = None;
+        let size = version
+            .record()
+            .map_or(0, |record| record.encoded().len() as u64);
+        self.bytes += size;
+        self.index.upsert(key, |present| match present {
+            Some(history) => {
+                previous = history.live().cloned();
+                history.push(version);
+                None
+            }
+            // A key of its own, lest the first value be kept alive as long as the key is known.
+            None => Some((Bytes::copy_from_slice(key), History::new(version))),
+        });
+        previous
+    }
+
+    fn detach(&mut self, lease: LeaseId, key: &[u8]) {
+        if lease.is_some() {
+            self.attached.remove(&lease_path(lease, key));
+        }
+    }
+
+    pub(crate) fn lease(&self, id: LeaseId) -> Option<Lease> {
+        self.leases.get(&id.0.to_be_bytes()).map(|found| found.0)
+    }
+
+    pub(crate) fn lease_ids(&self) -> Vec<LeaseId> {
+        let ids = self.leases.iter().filter_map(|(key, _)| {
+            let bytes = <[u8; 8]>::try_from(key.as_ref()).ok()?;
+            Some(LeaseId(i64::from_be_bytes(bytes)))
+        });
+        ids.collect()
+    }
+
+    pub(crate) fn lease_count(&self) -> u64 {
+        self.leases.count(b"", None, u64::MAX)
+    }
+
+    /// The keys that hang on a lease, in order.
+    pub(crate) fn lease_keys(&self, id: LeaseId) -> Vec<Bytes> {
+        let start = id.0.to_be_bytes();
+        let walk = self.attached.range(&start, None, u64::MAX);
+        walk.take_while(|(path, _)| path.starts_with(&start))
+            .map(|(path, _)| path.slice(start.len()..))
+            .collect()
+    }
+
+    pub(crate) fn grant(&mut self, id: LeaseId, ttl: Duration, chosen: bool) {
+        if chosen {
+            self.next_lease = self.next_lease.max(id.0.saturating_add(1));
+        }
+        let path = Bytes::copy_from_slice(&id.0.to_be_bytes());
+        let lease = Plain(Lease { ttl });
+        self.leases.upsert(&path, |present| match present {
+            Some(held) => {
+                *held = lease;
+                None
+            }
+            None => Some((path.clone(), lease)),
+        });
+    }
+
+    /// Forgets a lease whose keys are deleted already.
+    pub(crate) fn forget_lease(&mut self, id: LeaseId) {
+        self.leases.remove(&id.0.to_be_bytes());
+    }
+
+    /// Raises the floor; it never falls.
+    pub(crate) fn raise_floor(&mut self, at: Revision) {
+        self.floor = self.floor.max(at);
+    }
+
+    /// Lets go what no read at or above `floor` can see of one key.
+    pub(crate) fn sweep_key(&mut self, key: &[u8], floor: Revision) {
+        if !self
+            .index
+            .get(key)
+            .is_some_and(|history| history.is_spent(floor))
+        {
+            return;
+        }
+        let (mut freed, mut is_empty) = (0, false);
+        self.index.upsert(key, |present| {
+            if let Some(history) = present {
+                (freed, is_empty) = history.truncate(floor);
+            }
+            None
+        });
+        self.bytes = self.bytes.saturating_sub(freed);
+        if is_empty {
+            self.index.remove(key);
+        }
+    }
+
+    /// Replays one entry of the log or of a checkpoint. Entries at or below `seen`, the revision
+    /// the checkpoint already held, have had their effect.
+    ///
+    /// # Errors
+    /// `Corrupt` when a write is not the next one.
+    pub(crate) fn replay(&mut self, entry: Entry, seen: Revision) -> Result<(), Error> {
+        match entry {
+            Entry::Put(record) => {
+                let at = record.mod_revision();
+                if at > seen {
+                    self.step_to(at)?;
+                    self.put(record);
+                }
+            }
+            Entry::Delete { key, revision } => {
+                if revision > seen {
+                    self.step_to(revision)?;
+                    self.delete(&key, revision);
+                }
+            }
+            Entry::Grant { id, ttl, chosen } => self.grant(id, ttl, chosen),
+            Entry::Revoke(id) => self.forget_lease(id),
+            Entry::Floor(at) => self.raise_floor(at),
+            Entry::Mark { .. } => {
+                return Err(Error::Corrupt {
+                    reason: "a checkpoint's head inside the log; restore from a backup".to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn step_to(&mut self, revision: Revision) -> Result<(), Error> {
+        if revision != self.revision && revision != self.revision.next() {
+            return Err(Error::Corrupt {
+                reason: format!(
+                    "revision {revision} follows {} in the log; restore from a backup",
+                    self.revision
+                ),
+            });
+        }
+        self.revision = revision;
+        Ok(())
+    }
+
+    /// Loads one entry of a checkpoint, whose versions come key by key and not by revision.
+    pub(crate) fn load(&mut self, entry: Entry) {
+        match entry {
+            Entry::Put(record) => drop(self.put(record)),
+            Entry::Delete { key, revision } => {
+                if self.index.get(&key).is_none() {
+                    drop(self.push(&key, Version::Tombstone(revision)));
+                } else {
+                    self.delete(&key, revision);
+                }
+            }
+            Entry::Grant { id, ttl, chosen } => self.grant(id, ttl, chosen),
+            Entry::Revoke(id) => self.forget_lease(id),
+            Entry::Floor(at) => self.raise_floor(at),
+            Entry::Mark {
+                revision,
+                next_lease,
+            } => {
+                self.revision = revision;
+                self.next_lease = self.next_lease.max(next_lease);
+            }
+        }
+    }
+
+    /// The head of a checkpoint of this state: all but the keys.
+    pub(crate) fn head(&self) -> BytesMut {
+        let mut out = BytesMut::new();
+        let mark = Entry::Mark {
+            revision: self.revision,
+            next_lease: self.next_lease,
+        };
+        mark.encode(&mut out);
+        Entry::Floor(self.floor).encode(&mut out);
+        for id in self.lease_ids() {
+            if let Some(Lease { ttl }) = self.lease(id) {
+                let chosen = false;
+                Entry::Grant { id, ttl, chosen }.encode(&mut out);
+            }
+        }
+        out
+    }
+}
+
+fn lease_path(lease: LeaseId, key: &[u8]) -> Bytes {
+    let mut path = BytesMut::with_capacity(8 + key.len());
+    path.put_slice(&lease.0.to_be_bytes());
+    path.put_slice(key);
+    path.freeze()
+}
+
+/// Whether an event is a put, which is what a full disk refuses.
+pub(crate) fn is_put(event: &Event) -> bool {
+    matches!(event.change, Change::Put(_))
+}

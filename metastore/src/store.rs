@@ -1,0 +1,346 @@
+//! The store's handle: what callers hold, and what it shares with the sequencer.
+//!
+//! Reads are served from a published state and never wait for a write. Writes are queued for the
+//! sequencer, one thread that orders them, and are answered once they are durable and visible.
+//! Dropping the last handle, or [`Store::close`], ends the thread and lets the engine go.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::sync::{oneshot, watch};
+
+use crate::engine::Engine;
+use crate::events::log::Log;
+use crate::events::{Watch, Watcher};
+use crate::lease::LeaseView;
+use crate::lease::expiry::Expiry;
+use crate::read::{Range, RangeAnswer, serve};
+use crate::sequencer::Sequencer;
+use crate::sequencer::inbox::{Inbox, Message};
+use crate::sequencer::request::{Reply, Request, Waiting};
+use crate::state::State;
+use crate::stats::{Counters, StoreSize, StoreStats};
+use crate::txn::check::{Limits, check, is_read_only};
+use crate::txn::evaluate::evaluate;
+use crate::txn::{Delete, Op, Put, Txn, TxnAnswer};
+use crate::{Error, LeaseId, Revision, recovery};
+
+mod options;
+
+pub use options::StoreOptions;
+
+/// The longest time to live of a lease, as etcd has it.
+const LEASE_TTL_MAX: Duration = Duration::from_secs(9_000_000_000);
+
+/// A store; clones are handles to the same one.
+#[derive(Clone, Debug)]
+pub struct Store {
+    handle: Arc<Handle>,
+}
+
+/// Ends the sequencer when the last [`Store`] goes; watchers do not keep it running.
+#[derive(Debug)]
+struct Handle {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.inbox.send(Message::Close(None));
+    }
+}
+
+/// What readers, watchers and the sequencer share.
+pub(crate) struct Shared {
+    /// The newest durable state. Only the sequencer stores here.
+    pub(crate) view: ArcSwap<State>,
+    pub(crate) log: Log,
+    pub(crate) inbox: Inbox,
+    pub(crate) expiry: Mutex<Expiry>,
+    pub(crate) newest: watch::Sender<Revision>,
+    /// Why there will be no more writes; set once.
+    pub(crate) failure: OnceLock<String>,
+    pub(crate) counters: Counters,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) options: StoreOptions,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let revision = self.view.load().revision;
+        f.debug_struct("Shared")
+            .field("revision", &revision)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(crate) fn view(&self) -> Arc<State> {
+        self.view.load_full()
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        (self.options.now)()
+    }
+
+    /// # Errors
+    /// `Stopped` when the store takes no more writes.
+    pub(crate) fn check_running(&self) -> Result<(), Error> {
+        match self.failure.get() {
+            None => Ok(()),
+            Some(reason) => Err(Error::Stopped {
+                reason: reason.clone(),
+            }),
+        }
+    }
+}
+
+impl Store {
+    /// Takes the engine's lock and reads back what is durable. Blocks until that is done.
+    ///
+    /// # Errors
+    /// `Unavailable` when another holder has the engine; `Corrupt` when what it holds cannot be
+    /// trusted; `Io`.
+    pub fn open(engine: Arc<dyn Engine>, options: StoreOptions) -> Result<Store, Error> {
+        let epoch = engine.acquire(&options.holder)?;
+        let found = recovery::recover(engine.as_ref(), epoch)?;
+        let log = Log::new(options.ring_bytes);
+        recovery::rebuild_log(&found.state, &log);
+        let mut expiry = Expiry::default();
+        let now = (options.now)();
+        for id in found.state.lease_ids() {
+            if let Some(lease) = found.state.lease(id) {
+                expiry.grant(id, lease.ttl, now);
+            }
+        }
+        let shared = Arc::new(Shared {
+            newest: watch::Sender::new(found.state.revision),
+            view: ArcSwap::from_pointee(found.state.clone()),
+            log,
+            inbox: Inbox::new(options.queue_units),
+            expiry: Mutex::new(expiry),
+            failure: OnceLock::new(),
+            counters: Counters::default(),
+            engine,
+            options,
+        });
+        Sequencer::spawn(Arc::clone(&shared), epoch, found)?;
+        Ok(Store {
+            handle: Arc::new(Handle { shared }),
+        })
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.handle.shared
+    }
+
+    /// The newest visible revision.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.shared().view.load().revision
+    }
+
+    /// The compacted floor: the least revision that can still be read.
+    #[must_use]
+    pub fn compacted(&self) -> Revision {
+        self.shared().view.load().floor
+    }
+
+    /// The newest visible revision, to wait on.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<Revision> {
+        self.shared().newest.subscribe()
+    }
+
+    /// Reads a range of what is durable; takes no part in the order of writes and never waits.
+    ///
+    /// # Errors
+    /// `Future` or `Compacted` when the revision asked for cannot be read; `EmptyKey`.
+    pub fn range(&self, query: &Range) -> Result<RangeAnswer, Error> {
+        serve::serve(&self.shared().view(), query)
+    }
+
+    /// Runs a transaction; what it wrote is durable and visible when this answers.
+    ///
+    /// # Errors
+    /// `Invalid` kinds when the request is wrong; `LeaseNotFound`; `Compacted` or `Future` of a
+    /// read in it; `NoSpace` or `Overloaded` when there is no room, nothing having been done;
+    /// `Uncertain` when nobody knows whether it was done; `Stopped`.
+    ///
+    /// # Cancellation
+    /// Once queued, the transaction runs whether or not anybody waits for the answer.
+    pub async fn txn(&self, txn: Txn) -> Result<TxnAnswer, Error> {
+        let options = &self.shared().options;
+        let limits = Limits {
+            ops: options.txn_ops_max,
+            bytes: options.request_bytes_max,
+        };
+        let bytes = check(&txn, limits)?;
+        if is_read_only(&txn) {
+            let mut state = State::clone(&self.shared().view());
+            return evaluate(&mut state, &txn).map(|outcome| outcome.answer);
+        }
+        self.ask(bytes, |reply| Request::Txn(txn, reply)).await
+    }
+
+    /// Writes one key.
+    ///
+    /// # Errors
+    /// As [`Store::txn`].
+    pub async fn put(&self, put: Put) -> Result<TxnAnswer, Error> {
+        self.txn(only(Op::Put(put))).await
+    }
+
+    /// Deletes the keys of a range.
+    ///
+    /// # Errors
+    /// As [`Store::txn`].
+    pub async fn delete(&self, delete: Delete) -> Result<TxnAnswer, Error> {
+        self.txn(only(Op::Delete(delete))).await
+    }
+
+    /// Gives up history below `at`, which itself stays readable; answers the newest revision. What
+    /// can go is let go later, in steps.
+    ///
+    /// # Errors
+    /// `Compacted` when `at` is at or below the floor, `Future` when it is not reached yet;
+    /// otherwise as [`Store::txn`].
+    pub async fn compact(&self, at: Revision) -> Result<Revision, Error> {
+        self.ask(0, |reply| Request::Compact(at, reply)).await
+    }
+
+    /// Watches a range from a revision on.
+    ///
+    /// # Errors
+    /// `Compacted` when the start lies below the floor.
+    pub fn watch(&self, watch: Watch) -> Result<Watcher, Error> {
+        Watcher::open(Arc::clone(self.shared()), watch)
+    }
+
+    /// Grants a lease under `id`, or under one of the store's choice for [`LeaseId::NONE`];
+    /// answers the id and the time to live, which may be longer than asked for.
+    ///
+    /// # Errors
+    /// `LeaseExists`, `LeaseTtlTooLarge`; otherwise as [`Store::txn`].
+    pub async fn lease_grant(
+        &self,
+        id: LeaseId,
+        ttl: Duration,
+    ) -> Result<(LeaseId, Duration), Error> {
+        if ttl > LEASE_TTL_MAX {
+            return Err(Error::LeaseTtlTooLarge);
+        }
+        let ttl = ttl.max(self.shared().options.lease_ttl_min);
+        self.ask(0, |reply| Request::Grant(id, ttl, reply)).await
+    }
+
+    /// Ends a lease and deletes its keys, all in one revision; answers the newest revision.
+    ///
+    /// # Errors
+    /// `LeaseNotFound`; otherwise as [`Store::txn`].
+    pub async fn lease_revoke(&self, id: LeaseId) -> Result<Revision, Error> {
+        self.ask(0, |reply| Request::Revoke(id, reply)).await
+    }
+
+    /// Begins a lease's time anew; answers how long that is.
+    ///
+    /// # Errors
+    /// `LeaseNotFound` when it does not exist or is ending; `Stopped`.
+    #[expect(
+        clippy::unused_async,
+        reason = "a store that is not the leader will have to ask the one that is"
+    )]
+    pub async fn lease_renew(&self, id: LeaseId) -> Result<Duration, Error> {
+        self.shared().check_running()?;
+        let now = self.shared().now();
+        let renewed = self.shared().expiry.lock().renew(id, now);
+        renewed.ok_or(Error::LeaseNotFound)
+    }
+
+    /// A lease as it stands.
+    ///
+    /// # Errors
+    /// `LeaseNotFound`.
+    pub fn lease_remaining(&self, id: LeaseId) -> Result<LeaseView, Error> {
+        let state = self.shared().view();
+        let lease = state.lease(id).ok_or(Error::LeaseNotFound)?;
+        let now = self.shared().now();
+        let remaining = self.shared().expiry.lock().remaining(id, now);
+        Ok(LeaseView {
+            granted: lease.ttl,
+            remaining: remaining.unwrap_or_default(),
+            keys: state.lease_keys(id),
+        })
+    }
+
+    /// All leases, by id.
+    #[must_use]
+    pub fn leases(&self) -> Vec<LeaseId> {
+        self.shared().view().lease_ids()
+    }
+
+    /// How much it holds.
+    #[must_use]
+    pub fn size(&self) -> StoreSize {
+        StoreSize {
+            on_disk: self.shared().engine.size(),
+            in_use: self.shared().view.load().bytes,
+        }
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        let shared = self.shared();
+        let state = shared.view();
+        shared.counters.read(&state, shared.log.bytes())
+    }
+
+    /// Why the store takes no more writes; `None` while it does.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.shared().failure.get().cloned()
+    }
+
+    /// Finishes what is queued, then stops: later writes and waiting watchers get `Stopped`.
+    pub async fn close(self) {
+        let (done, closed) = oneshot::channel();
+        if self.shared().inbox.send(Message::Close(Some(done))) {
+            // An error means the sequencer ended without saying so, which is closed as well.
+            let _closed = closed.await;
+        }
+    }
+
+    async fn ask<T>(
+        &self,
+        bytes: usize,
+        request: impl FnOnce(Reply<T>) -> Request,
+    ) -> Result<T, Error> {
+        let shared = self.shared();
+        shared.check_running()?;
+        let permit = shared.inbox.room_for(bytes).await?;
+        let (reply, answer) = oneshot::channel();
+        let waiting = Waiting {
+            request: request(reply),
+            permit: Some(permit),
+            is_second_try: false,
+        };
+        if !shared.inbox.send(Message::Request(waiting)) {
+            shared.check_running()?;
+        }
+        let lost = |_dropped| Error::Uncertain {
+            reason: "the sequencer ended before it answered".to_owned(),
+        };
+        answer.await.map_err(lost)?
+    }
+}
+
+fn only(op: Op) -> Txn {
+    Txn {
+        compares: Vec::new(),
+        success: vec![op],
+        failure: Vec::new(),
+    }
+}
