@@ -1,2 +1,40 @@
-//! What operators write: types, parsing, validation with line and column, defaults. Inert: it opens
-//! no socket, spawns nothing and reads no clock.
+//! What operators write: types, parsing, validation with line and column, defaults.
+//!
+//! One process file (`kind: GatewayConfig`) and a folder of rule files (`kind: UpstreamCluster`,
+//! `kind: RateRules`), all `apiVersion: sluice.io/v1alpha1`. Decoding is strict and validation
+//! lists every fault it finds, each with its place. `REFERENCE.md` beside the manifest lists every
+//! key. Inert: it reads the files it is told to, opens no socket, spawns nothing and reads no
+//! clock. Nothing of a request's path may name these types; they are lowered first.
+
+mod address;
+mod cluster;
+mod decode;
+mod diagnostic;
+mod load;
+mod located;
+mod path;
+mod process;
+mod rate;
+mod selector;
+mod suggest;
+mod units;
+mod validate;
+
+pub use address::{EndpointUrl, HostPattern, ListenAddress, Scheme};
+pub use cluster::{
+    Breaker, Clients, ClusterSpec, Credentials, Ejection, Endpoint, Health, Identity, IdentityMode,
+    Metadata, Timeouts, TokenReview, UpstreamCluster, UpstreamTls,
+};
+pub use decode::API_VERSION;
+pub use diagnostic::{Diagnostic, Diagnostics};
+pub use load::{Loaded, RuleSet, Sourced, load, load_process, load_rules, rule_files};
+pub use located::{Located, Position};
+pub use path::FilePath;
+pub use process::{
+    Admin, Api, Audit, Etcd, GatewayConfig, Listen, Log, LogFormat, LogLevel, Metastore, MutualTls,
+    ServerTls,
+};
+pub use rate::{InFlight, KeyField, Match, Mode, Rate, RateRule, RateRules, RateRulesSpec};
+pub use selector::{Glob, Part, ResourceName, Term, Terms, VerbName};
+pub use units::{ByteSize, Count, TimeSpan};
+pub use validate::LOCAL_CLUSTER;

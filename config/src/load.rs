@@ -1,0 +1,286 @@
+//! From files to validated objects.
+//!
+//! A rules folder is read flat: every `*.yaml` and `*.yml` that is a file after following links, in
+//! the order of names. Names that begin with a dot are left out, and with them the `..data` link
+//! and the dated folders by which Kubernetes swaps a ConfigMap.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::cluster::UpstreamCluster;
+use crate::decode::{self, Object, Place, Source};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::path::FilePath;
+use crate::process::GatewayConfig;
+use crate::rate::RateRules;
+use crate::validate;
+
+/// The largest file read: a thousand times an ordinary one, and still decoded in a second.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// The most rule files: more than one a tenant of the largest platforms known.
+const FILES_MAX: usize = 4096;
+
+/// An object and the file it stands in.
+#[derive(Clone, Debug)]
+pub struct Sourced<T> {
+    /// The object.
+    pub value: T,
+    pub(crate) source: Arc<Source>,
+}
+
+impl<T> Sourced<T> {
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.source.file
+    }
+}
+
+impl<T> std::ops::Deref for Sourced<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+/// Everything in a rules folder, in order.
+#[derive(Clone, Debug, Default)]
+pub struct RuleSet {
+    /// The clusters.
+    pub clusters: Vec<Sourced<UpstreamCluster>>,
+    /// The limits, in the order in which they are tried.
+    pub rates: Vec<Sourced<RateRules>>,
+    /// The rule files, and then every file that an object names.
+    pub files: Vec<PathBuf>,
+}
+
+/// A process file and its rules, valid together.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The process file.
+    pub process: GatewayConfig,
+    /// The rules; empty without a rules folder.
+    pub rules: RuleSet,
+}
+
+/// Reads the process file and the rules it names, and checks them together.
+///
+/// # Errors
+/// Every fault of every file.
+pub fn load(path: &Path) -> Result<Loaded, Diagnostics> {
+    let process = read_process(path);
+    let rules_dir = process
+        .as_ref()
+        .ok()
+        .and_then(|process| process.rules_dir.as_ref());
+    let rules = match rules_dir {
+        Some(dir) if dir.as_path().is_dir() => load_rules(dir.as_path()),
+        _ => Ok(RuleSet::default()),
+    };
+    let mut faults = Vec::new();
+    match (process, rules) {
+        (Ok(process), Ok(rules)) => {
+            validate::together(&process, &rules, &mut faults);
+            Diagnostics::settle(faults)?;
+            Ok(Loaded {
+                process: process.value,
+                rules,
+            })
+        }
+        (process, rules) => {
+            faults.extend(process.err().into_iter().flat_map(Diagnostics::into_vec));
+            faults.extend(rules.err().into_iter().flat_map(Diagnostics::into_vec));
+            Err(Diagnostics::of(faults))
+        }
+    }
+}
+
+/// Reads and checks the process file; paths in it are relative to its folder.
+///
+/// # Errors
+/// Every fault that was found in it.
+pub fn load_process(path: &Path) -> Result<GatewayConfig, Diagnostics> {
+    read_process(path).map(|sourced| sourced.value)
+}
+
+fn read_process(path: &Path) -> Result<Sourced<GatewayConfig>, Diagnostics> {
+    let mut faults = Vec::new();
+    let mut found = Vec::new();
+    if let Some(source) = read(path, &mut faults) {
+        for object in decode::objects(&source, Place::Process, &mut faults) {
+            if let Object::Process(mut process) = object {
+                let mut paths = Paths::new(&source);
+                process.each_path(&mut |key, path, must| paths.settle(key, path, must));
+                faults.append(&mut paths.faults);
+                validate::process(&process, &source, &mut faults);
+                found.push(Sourced {
+                    value: *process,
+                    source: Arc::clone(&source),
+                });
+            }
+        }
+    }
+    if found.len() > 1 {
+        faults.push(Diagnostic::of_file(
+            path,
+            "more than one GatewayConfig; keep one",
+        ));
+    }
+    match found.pop() {
+        Some(process) => Diagnostics::settle(faults).map(|()| process),
+        None => {
+            if faults.is_empty() {
+                faults.push(Diagnostic::of_file(
+                    path,
+                    "holds no GatewayConfig; write one",
+                ));
+            }
+            Err(Diagnostics::of(faults))
+        }
+    }
+}
+
+/// Reads and checks a rules folder; paths in a file are relative to its folder.
+///
+/// # Errors
+/// Every fault that was found in any file.
+pub fn load_rules(dir: &Path) -> Result<RuleSet, Diagnostics> {
+    let mut faults = Vec::new();
+    let mut rules = RuleSet::default();
+    let files = match rule_files(dir) {
+        Ok(files) => files,
+        Err(error) => {
+            faults.push(Diagnostic::of_file(
+                dir,
+                format!("cannot be listed: {error}"),
+            ));
+            Vec::new()
+        }
+    };
+    if files.len() > FILES_MAX {
+        let message = format!("{} rule files; at most {FILES_MAX} are read", files.len());
+        return Err(Diagnostics::of(vec![Diagnostic::of_file(dir, message)]));
+    }
+    let mut named = Vec::new();
+    for file in &files {
+        let Some(source) = read(file, &mut faults) else {
+            continue;
+        };
+        for object in decode::objects(&source, Place::Rules, &mut faults) {
+            let source = Arc::clone(&source);
+            match object {
+                Object::Cluster(mut cluster) => {
+                    let mut paths = Paths::new(&source);
+                    cluster.each_path(&mut |key, path, must| paths.settle(key, path, must));
+                    faults.append(&mut paths.faults);
+                    named.append(&mut paths.seen);
+                    let value = *cluster;
+                    rules.clusters.push(Sourced { value, source });
+                }
+                Object::Rates(rates) => {
+                    let value = *rates;
+                    rules.rates.push(Sourced { value, source });
+                }
+                Object::Process(_) => {}
+            }
+        }
+    }
+    rules.files = files;
+    rules.files.append(&mut named);
+    // Cross-checks on half a set would complain of what the broken half holds.
+    let is_whole = faults.is_empty();
+    validate::rules(&rules, is_whole, &mut faults);
+    Diagnostics::settle(faults).map(|()| rules)
+}
+
+/// The rule files of a folder, by name.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn rule_files(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let is_hidden = path
+            .file_name()
+            .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+        let is_yaml = path
+            .extension()
+            .is_some_and(|extension| extension == "yaml" || extension == "yml");
+        // A link that leads nowhere is kept: reading it will say so.
+        if !is_hidden && is_yaml && !path.is_dir() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read(path: &Path, faults: &mut Vec<Diagnostic>) -> Option<Arc<Source>> {
+    let text = match fs::metadata(path) {
+        Ok(meta) if meta.len() > FILE_BYTES_MAX => {
+            let message = format!("larger than {FILE_BYTES_MAX} bytes; split it");
+            faults.push(Diagnostic::of_file(path, message));
+            return None;
+        }
+        Ok(_) => fs::read_to_string(path),
+        Err(error) => Err(error),
+    };
+    match text {
+        Ok(text) => Some(Arc::new(Source {
+            file: path.to_owned(),
+            text,
+        })),
+        Err(error) => {
+            faults.push(Diagnostic::of_file(
+                path,
+                format!("cannot be read: {error}"),
+            ));
+            None
+        }
+    }
+}
+
+/// Makes paths independent of the working directory and checks that they are there.
+struct Paths<'a> {
+    source: &'a Source,
+    faults: Vec<Diagnostic>,
+    seen: Vec<PathBuf>,
+}
+
+impl<'a> Paths<'a> {
+    fn new(source: &'a Source) -> Self {
+        Paths {
+            source,
+            faults: Vec::new(),
+            seen: Vec::new(),
+        }
+    }
+
+    fn settle(&mut self, key: &str, path: &mut FilePath, must_exist: bool) {
+        let written = path.as_path().display().to_string();
+        if written.is_empty() {
+            self.faults.push(
+                self.source
+                    .fault(path.at(), format!("{key} is empty"), None),
+            );
+            return;
+        }
+        if let Some(base) = self.source.file.parent() {
+            path.resolve(base);
+        }
+        self.seen.push(path.as_path().to_owned());
+        if !must_exist {
+            return;
+        }
+        if let Err(error) = fs::metadata(path.as_path()) {
+            let message = format!("{key} names `{written}`, which cannot be read: {error}");
+            let help = format!("looked at {}", path.as_path().display());
+            self.faults
+                .push(self.source.fault(path.at(), message, Some(help)));
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The process file, `kind: GatewayConfig`: what one process is, apart from the rules it serves by.
+//!
+//! Everything here but the contents of certificate files takes effect at a restart.
+
+use serde::Deserialize;
+
+use crate::address::{HostPattern, ListenAddress};
+use crate::located::Located;
+use crate::path::FilePath;
+use crate::units::{ByteSize, TimeSpan};
+
+/// The process file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct GatewayConfig {
+    /// Always `sluice.io/v1alpha1`.
+    pub api_version: String,
+    /// Always `GatewayConfig`.
+    pub kind: String,
+    /// Where clients of Kubernetes come in.
+    pub listen: Listen,
+    /// Where operators come in; without it there is no admin API.
+    pub admin: Option<Admin>,
+    /// The store in this process; without it the gateway only forwards.
+    pub metastore: Option<Located<Metastore>>,
+    /// The Kubernetes API served from the metastore.
+    pub api: Option<Located<Api>>,
+    /// The folder of rule files.
+    pub rules_dir: Option<FilePath>,
+    /// Where audit events go; without it they go nowhere.
+    pub audit: Option<Audit>,
+    /// How long requests in flight may take to finish at the end.
+    #[serde(default = "default_drain_timeout")]
+    pub drain_timeout: TimeSpan,
+    /// The process's own log, on standard error.
+    #[serde(default)]
+    pub log: Log,
+}
+
+/// The listener of the Kubernetes side.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Listen {
+    /// Address and port.
+    pub address: ListenAddress,
+    /// Its certificate.
+    pub tls: ServerTls,
+}
+
+/// A server's certificate.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct ServerTls {
+    /// Certificate chain, PEM, leaf first.
+    pub cert_file: FilePath,
+    /// Private key, PEM.
+    pub key_file: FilePath,
+    /// CAs of client certificates, PEM, beside those that clusters name.
+    #[serde(rename = "clientCAFile")]
+    pub client_ca_file: Option<FilePath>,
+}
+
+/// A server's certificate, where clients must show one too.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct MutualTls {
+    /// Certificate chain, PEM, leaf first.
+    pub cert_file: FilePath,
+    /// Private key, PEM.
+    pub key_file: FilePath,
+    /// CAs of client certificates, PEM.
+    #[serde(rename = "clientCAFile")]
+    pub client_ca_file: FilePath,
+}
+
+/// The listener of the admin API.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Admin {
+    /// Address and port.
+    pub address: ListenAddress,
+    /// Its certificate and the CA of its users.
+    pub tls: MutualTls,
+    /// Groups (organizations of the certificate) whose members may use it. Exact text: no `*`, no
+    /// negation; an empty list admits no group.
+    #[serde(default = "default_admin_groups")]
+    pub allowed_groups: Vec<String>,
+    /// Users (common name of the certificate) who may use it. Exact text: no `*`, no negation; an
+    /// empty list admits no user.
+    #[serde(default)]
+    pub allowed_users: Vec<String>,
+}
+
+/// The store in this process, on the embedded engine.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Metastore {
+    /// Its folder, made when absent.
+    pub data_dir: FilePath,
+    /// The size at which it refuses writes.
+    #[serde(default = "default_quota")]
+    pub quota_bytes: ByteSize,
+    /// The etcd v3 listener.
+    pub etcd: Option<Located<Etcd>>,
+}
+
+/// The etcd v3 listener.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Etcd {
+    /// Address and port.
+    pub address: Located<ListenAddress>,
+    /// Its certificate and the CA of its clients.
+    pub tls: Option<MutualTls>,
+    /// Serve without TLS, on a loopback address only.
+    #[serde(default)]
+    pub insecure_loopback: bool,
+    /// How often idle watches that asked for it hear of progress.
+    #[serde(default = "default_progress")]
+    pub watch_progress_notify_interval: Located<TimeSpan>,
+}
+
+/// The Kubernetes API served from the metastore; to the rules it is the cluster `local`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Api {
+    /// The hosts under which it is reached. `*.` and a name stands for every name one label longer;
+    /// an empty list leaves only the default; there is no negation.
+    #[serde(default)]
+    pub hosts: Vec<Located<HostPattern>>,
+    /// Serve requests for hosts that nobody names.
+    #[serde(default)]
+    pub default: Located<bool>,
+    /// CAs of its users' certificates, PEM; the listener's own without it.
+    #[serde(rename = "clientCAFile")]
+    pub client_ca_file: Option<FilePath>,
+}
+
+/// Audit events in files of `audit.k8s.io/v1` JSON lines.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Audit {
+    /// The file being written.
+    pub path: FilePath,
+    /// The size at which a new file is begun.
+    #[serde(default = "default_audit_size")]
+    pub max_size: Located<ByteSize>,
+    /// How many finished files are kept; the oldest goes first.
+    #[serde(default = "default_audit_backups")]
+    pub max_backups: u16,
+}
+
+/// The process's own log.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Log {
+    /// The least severity written.
+    #[serde(default)]
+    pub level: LogLevel,
+    /// Its form.
+    #[serde(default)]
+    pub format: LogFormat,
+}
+
+/// Severities of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum LogLevel {
+    /// What stopped something.
+    Error,
+    /// What an operator should look at.
+    Warn,
+    /// What changed.
+    #[default]
+    Info,
+    /// What a developer asks for.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl LogLevel {
+    /// The level's word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LogLevel::Error => "error",
+            LogLevel::Warn => "warn",
+            LogLevel::Info => "info",
+            LogLevel::Debug => "debug",
+            LogLevel::Trace => "trace",
+        }
+    }
+}
+
+/// Forms of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum LogFormat {
+    /// One JSON object a line.
+    #[default]
+    Json,
+    /// Lines for people.
+    Text,
+}
+
+fn default_drain_timeout() -> TimeSpan {
+    TimeSpan::from_secs(30)
+}
+
+fn default_admin_groups() -> Vec<String> {
+    vec!["system:masters".to_owned()]
+}
+
+/// What etcd's own documentation recommends as the most for a cluster of normal size.
+fn default_quota() -> ByteSize {
+    ByteSize::from_mib(8 * 1024)
+}
+
+fn default_progress() -> Located<TimeSpan> {
+    Located::unwritten(TimeSpan::from_secs(5))
+}
+
+fn default_audit_size() -> Located<ByteSize> {
+    Located::unwritten(ByteSize::from_mib(100))
+}
+
+fn default_audit_backups() -> u16 {
+    5
+}
+
+impl GatewayConfig {
+    /// Every path with its key; the flag says whether the file must be there already.
+    pub(crate) fn each_path(&mut self, visit: &mut dyn FnMut(&str, &mut FilePath, bool)) {
+        let server = &mut self.listen.tls;
+        visit("listen.tls.certFile", &mut server.cert_file, true);
+        visit("listen.tls.keyFile", &mut server.key_file, true);
+        if let Some(path) = &mut server.client_ca_file {
+            visit("listen.tls.clientCAFile", path, true);
+        }
+        if let Some(admin) = &mut self.admin {
+            admin.tls.each_path("admin.tls", visit);
+        }
+        if let Some(metastore) = &mut self.metastore {
+            visit("metastore.dataDir", &mut metastore.value.data_dir, false);
+            if let Some(tls) = metastore
+                .value
+                .etcd
+                .as_mut()
+                .and_then(|e| e.value.tls.as_mut())
+            {
+                tls.each_path("metastore.etcd.tls", visit);
+            }
+        }
+        if let Some(path) = self
+            .api
+            .as_mut()
+            .and_then(|a| a.value.client_ca_file.as_mut())
+        {
+            visit("api.clientCAFile", path, true);
+        }
+        if let Some(path) = &mut self.rules_dir {
+            visit("rulesDir", path, true);
+        }
+        if let Some(audit) = &mut self.audit {
+            visit("audit.path", &mut audit.path, false);
+        }
+    }
+}
+
+impl MutualTls {
+    fn each_path(&mut self, key: &str, visit: &mut dyn FnMut(&str, &mut FilePath, bool)) {
+        visit(&format!("{key}.certFile"), &mut self.cert_file, true);
+        visit(&format!("{key}.keyFile"), &mut self.key_file, true);
+        visit(
+            &format!("{key}.clientCAFile"),
+            &mut self.client_ca_file,
+            true,
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! The process file by itself.
+
+use crate::located::Located;
+use crate::process::{Api, Etcd, GatewayConfig};
+
+use super::Report;
+
+pub(super) fn check(config: &GatewayConfig, report: &mut Report<'_>) {
+    if let Some(api) = &config.api {
+        check_api(config, api, report);
+    }
+    if let Some(metastore) = &config.metastore {
+        if metastore.quota_bytes.bytes() == 0 {
+            report.fault(
+                metastore.at,
+                "metastore.quotaBytes is zero",
+                "write a size such as 8GiB",
+            );
+        }
+        if let Some(etcd) = &metastore.etcd {
+            check_etcd(etcd, report);
+        }
+    }
+    if let Some(admin) = &config.admin
+        && admin.allowed_groups.is_empty()
+        && admin.allowed_users.is_empty()
+    {
+        let at = admin.tls.cert_file.at();
+        let help = "name a group or a user, or leave out `admin`";
+        report.fault(at, "nobody may use the admin listener", help);
+    }
+    if let Some(audit) = &config.audit
+        && audit.max_size.bytes() == 0
+    {
+        report.fault(
+            audit.max_size.at,
+            "audit.maxSize is zero",
+            "write a size such as 100MiB",
+        );
+    }
+    check_addresses(config, report);
+}
+
+fn check_api(config: &GatewayConfig, api: &Located<Api>, report: &mut Report<'_>) {
+    if config.metastore.is_none() {
+        let help = "add `metastore`, or leave out `api`";
+        report.fault(api.at, "api needs a metastore to serve from", help);
+    }
+    if api.hosts.is_empty() && !*api.default {
+        let help = "give it `hosts`, or `default: true`";
+        report.fault(api.at, "no request can reach the api", help);
+    }
+    if api.client_ca_file.is_none() && config.listen.tls.client_ca_file.is_none() {
+        let help = "give `clientCAFile` here or under listen.tls";
+        report.fault(api.at, "nobody can be known to the api", help);
+    }
+    let mut seen = Vec::new();
+    for host in &api.hosts {
+        if seen.contains(&host.as_str()) {
+            report.fault(host.at, format!("host `{}` is given twice", **host), "");
+        }
+        seen.push(host.as_str());
+    }
+}
+
+fn check_etcd(etcd: &Located<Etcd>, report: &mut Report<'_>) {
+    report.not_zero(
+        "metastore.etcd.watchProgressNotifyInterval",
+        &etcd.watch_progress_notify_interval,
+    );
+    let is_loopback = etcd.address.get().ip().is_loopback();
+    match (&etcd.tls, etcd.insecure_loopback) {
+        (None, false) => {
+            let help = "give `tls`, or `insecureLoopback: true` with a loopback address";
+            report.fault(etcd.at, "the etcd listener has no tls", help);
+        }
+        (None, true) if !is_loopback => {
+            let help = "give `tls`, or a loopback address";
+            report.fault(
+                etcd.address.at,
+                "the etcd listener would be open to the network",
+                help,
+            );
+        }
+        (Some(_), true) => {
+            let help = "keep one of `tls` and `insecureLoopback`";
+            report.fault(
+                etcd.at,
+                "the etcd listener is both with and without tls",
+                help,
+            );
+        }
+        _ => {}
+    }
+}
+
+/// Two listeners cannot share an address.
+fn check_addresses(config: &GatewayConfig, report: &mut Report<'_>) {
+    let etcd = config.metastore.as_ref().and_then(|m| m.etcd.as_ref());
+    let all = [
+        Some((
+            "listen",
+            config.listen.address,
+            config.listen.tls.cert_file.at(),
+        )),
+        config
+            .admin
+            .as_ref()
+            .map(|admin| ("admin", admin.address, admin.tls.cert_file.at())),
+        etcd.map(|etcd| ("metastore.etcd", *etcd.address, etcd.address.at)),
+    ];
+    let mut seen: Vec<(&str, crate::ListenAddress)> = Vec::new();
+    for (key, address, at) in all.into_iter().flatten() {
+        let other = seen.iter().find(|(_, other)| *other == address);
+        if let (Some((other, _)), true) = (other, address.get().port() != 0) {
+            let message = format!("{key} and {other} listen on the same address");
+            report.fault(at, message, "give each its own port");
+        }
+        seen.push((key, address));
+    }
+}

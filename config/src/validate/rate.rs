@@ -1,0 +1,231 @@
+//! Limits, each by itself and all together; what hides what is in the module beside this one.
+
+use std::collections::HashMap;
+
+use crate::diagnostic::Diagnostic;
+use crate::load::RuleSet;
+use crate::located::Located;
+use crate::rate::{KeyField, Match, Mode, RateRule, RateRules};
+use crate::selector::{Covers, Terms, VerbName};
+use crate::suggest::nearest;
+
+use super::cluster::first_at;
+use super::{LOCAL_CLUSTER, Report, check_name};
+
+pub(super) fn check(rates: &RateRules, report: &mut Report<'_>) {
+    check_name(&rates.metadata.name, report);
+    let rules = &rates.spec.rules;
+    if rules.is_empty() {
+        report.fault(
+            rules.at,
+            "no rules",
+            "give at least one, or remove the object",
+        );
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for rule in rules.iter() {
+        check_name(&rule.name, report);
+        if seen.contains(&rule.name.as_str()) {
+            let message = format!("rule `{}` is given twice", *rule.name);
+            report.fault(
+                rule.name.at,
+                message,
+                "names keep a limit's state over reloads",
+            );
+        }
+        seen.push(&rule.name);
+        check_limits(rule, report);
+        check_match(&rule.matches, rule, report);
+    }
+}
+
+fn check_limits(rule: &RateRule, report: &mut Report<'_>) {
+    let name = &rule.name;
+    let has_limit = rule.rate.is_some() || rule.in_flight.is_some() || rule.long_running.is_some();
+    if *rule.exempt && has_limit {
+        let help = "keep `exempt` or the limits";
+        report.fault(
+            rule.exempt.at,
+            format!("rule `{}` is exempt and has a limit", **name),
+            help,
+        );
+    }
+    if *rule.exempt && rule.mode == Mode::Observe {
+        let message = format!("rule `{}` is exempt: there is nothing to observe", **name);
+        report.fault(rule.exempt.at, message, "remove `mode`");
+    }
+    if !*rule.exempt && !has_limit {
+        let help = "give `rate`, `inFlight` or `longRunning`, or say `exempt: true`";
+        report.fault(name.at, format!("rule `{}` has no limit", **name), help);
+    }
+    let keys = [
+        rule.rate.as_ref().map(|rate| &rate.key),
+        rule.in_flight.as_ref().map(|limit| &limit.key),
+        rule.long_running.as_ref().map(|limit| &limit.key),
+    ];
+    for key in keys.into_iter().flatten() {
+        check_key(key, report);
+    }
+}
+
+fn check_key(key: &Located<Vec<KeyField>>, report: &mut Report<'_>) {
+    let mut seen: Vec<KeyField> = Vec::new();
+    for field in key.iter() {
+        if seen.contains(field) {
+            report.fault(
+                key.at,
+                format!("key field `{}` is given twice", field.as_str()),
+                "",
+            );
+        }
+        seen.push(*field);
+    }
+}
+
+/// Whether any request can match.
+fn check_match(matches: &Match, rule: &RateRule, report: &mut Report<'_>) {
+    let Match {
+        users,
+        groups,
+        verbs,
+        resources,
+        namespaces,
+        names,
+        user_agents,
+        non_resource_paths,
+    } = matches;
+    check_list("users", users.as_ref(), report);
+    check_list("groups", groups.as_ref(), report);
+    check_list("verbs", verbs.as_ref(), report);
+    check_list("resources", resources.as_ref(), report);
+    check_list("namespaces", namespaces.as_ref(), report);
+    check_list("names", names.as_ref(), report);
+    check_list("userAgents", user_agents.as_ref(), report);
+    check_list("nonResourcePaths", non_resource_paths.as_ref(), report);
+
+    for (field, list) in [
+        ("users", users),
+        ("groups", groups),
+        ("nonResourcePaths", non_resource_paths),
+    ] {
+        for term in list.iter().flat_map(|list| list.iter()) {
+            if term.pattern.as_str().is_empty() {
+                report.fault(
+                    term.at,
+                    format!("an empty entry of `{field}` matches nothing"),
+                    "",
+                );
+            }
+        }
+    }
+    // Without `resources`, paths alone are meant, and those have neither namespace nor name.
+    let is_paths_only = non_resource_paths.is_some() && resources.is_none();
+    for (field, list) in [("namespaces", namespaces), ("names", names)] {
+        if let (Some(list), true) = (list, is_paths_only)
+            && !list.iter().any(|term| term.excludes)
+            && !list
+                .iter()
+                .any(|term| term.pattern.as_str().trim_matches('*').is_empty())
+        {
+            let message = format!(
+                "rule `{}` can never match: `{field}` is of resources, `nonResourcePaths` is not",
+                *rule.name
+            );
+            report.fault(list.at, message, "make two rules of it");
+        }
+    }
+    if let Some(verbs) = verbs {
+        let is_resources_only = resources.is_some() && non_resource_paths.is_none();
+        check_verbs(verbs, rule, (is_resources_only, is_paths_only), report);
+    }
+}
+
+/// Whether a rule that is about one kind of request has a verb of that kind.
+fn check_verbs(
+    verbs: &Located<Terms<VerbName>>,
+    rule: &RateRule,
+    (is_resources_only, is_paths_only): (bool, bool),
+    report: &mut Report<'_>,
+) {
+    let mut included = verbs.iter().filter(|term| !term.excludes).peekable();
+    if included.peek().is_none() {
+        return;
+    }
+    let kind = if is_resources_only && !included.any(|term| term.pattern.is_for_resources()) {
+        "resources"
+    } else if is_paths_only && !included.any(|term| term.pattern.is_for_paths()) {
+        "non-resource paths"
+    } else {
+        return;
+    };
+    let message = format!(
+        "rule `{}` can never match: no such verb on {kind}",
+        *rule.name
+    );
+    report.fault(verbs.at, message, "the verbs are those of RBAC");
+}
+
+/// Whether a list selects anything.
+fn check_list<T: Covers + std::fmt::Display>(
+    field: &str,
+    list: Option<&Located<Terms<T>>>,
+    report: &mut Report<'_>,
+) {
+    let Some(list) = list else { return };
+    if list.is_empty() {
+        let help = "remove the field to match any, or write what it should match";
+        report.fault(
+            list.at,
+            format!("`{field}` is empty and matches nothing"),
+            help,
+        );
+        return;
+    }
+    let (excluded, included): (Vec<_>, Vec<_>) = list.iter().partition(|term| term.excludes);
+    let is_out = |pattern: &T| excluded.iter().any(|out| out.pattern.covers(pattern));
+    let is_nothing = if included.is_empty() {
+        excluded.iter().any(|out| out.pattern.to_string() == "*")
+    } else {
+        included.iter().all(|term| is_out(&term.pattern))
+    };
+    if is_nothing {
+        let help = "an excluding entry wins over an including one";
+        report.fault(
+            list.at,
+            format!("`{field}` excludes all that it includes"),
+            help,
+        );
+    }
+}
+
+/// Names and references over all objects.
+pub(super) fn check_all(rules: &RuleSet, is_whole: bool, faults: &mut Vec<Diagnostic>) {
+    let mut names = HashMap::new();
+    let clusters: Vec<&str> = rules
+        .clusters
+        .iter()
+        .map(|cluster| cluster.metadata.name.as_str())
+        .collect();
+    for rates in &rules.rates {
+        let mut report = Report::new(&rates.source, faults);
+        let name = &rates.metadata.name;
+        if let Some(first) = names.insert(name.as_str(), rates) {
+            let message = format!("RateRules `{}` is defined twice", **name);
+            report.fault(name.at, message, &first_at(first, &first.metadata.name));
+        }
+        let cluster = &rates.spec.cluster;
+        let is_known =
+            matches!(cluster.as_str(), "*" | LOCAL_CLUSTER) || clusters.contains(&cluster.as_str());
+        if is_whole && !is_known {
+            let help = nearest(cluster, clusters.iter().copied()).map_or_else(
+                || "write a cluster's name, `local`, or \"*\" for all".to_owned(),
+                |near| format!("did you mean `{near}`?"),
+            );
+            report.fault(
+                cluster.at,
+                format!("unknown cluster `{}`", **cluster),
+                &help,
+            );
+        }
+    }
+}
