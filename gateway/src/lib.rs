@@ -20,6 +20,7 @@ pub mod identity;
 pub mod listener;
 pub mod profile;
 pub mod request;
+mod socket;
 pub mod status;
 pub mod telemetry;
 pub mod upstream;

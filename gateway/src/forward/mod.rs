@@ -1,1 +1,332 @@
-//! Sends a request to an endpoint and streams the answer back.
+//! Sends a request to an endpoint of its cluster and streams the answer back.
+//!
+//! ```text
+//!   strip the client's identity and hop-by-hop headers, then set the gateway's
+//!   pick an endpoint -> a stream on a connection -> send
+//!     never left, or refused unseen ....... again elsewhere, any verb
+//!     broke before the head, GET or HEAD .. again elsewhere, within the budget
+//!     broke before the head, else ......... 502: its fate is not known
+//!   head came: stream the body; a broken one is reset, a broken watch ends between two events
+//! ```
+//! Upgrades take a connection of their own ([`upgrade`]). The URI's bytes are never touched. It
+//! knows clusters and endpoints, and nothing of rules, limits or audit.
+
+mod body;
+mod failure;
+mod framing;
+mod headers;
+mod identity;
+mod shape;
+mod upgrade;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use http::header::LOCATION;
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use http_body::Body as _;
+use hyper::body::Incoming;
+
+use crate::body::Body;
+use crate::clock;
+use crate::context::RequestContext;
+use crate::request::RequestInfo;
+use crate::status::Refusal;
+use crate::upstream::{
+    Cluster, Kept, Lease, LoadClass, Outcome, SendBody, SendFailure, Ticket, Tried, View,
+};
+use body::Hold;
+use failure::Failure;
+
+pub use shape::Shape;
+
+/// Attempts for one request, free ones included: more only happen when everything is leaving.
+const ATTEMPTS_MAX: u32 = 5;
+
+/// Replays of a request that may have been carried out.
+const REPLAYS_MAX: u32 = 1;
+
+/// Which endpoint answered, as an extension of the response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// Its URL.
+    pub endpoint: Arc<str>,
+    /// Endpoints or connections tried, this one included.
+    pub attempts: u32,
+}
+
+/// Forwards `request` to an endpoint of `cluster`, on behalf of `ctx.user`.
+///
+/// # Errors
+/// A [`Refusal`] of stage `forward` when no endpoint gave an answer.
+///
+/// # Cancellation
+/// Dropping the future resets the request upstream.
+pub async fn forward(
+    cluster: &Arc<Cluster>,
+    ctx: &RequestContext,
+    info: &RequestInfo,
+    request: Request<Body>,
+) -> Result<Response<Body>, Refusal> {
+    forward_shaped(cluster, ctx, Shape::of(info), request).await
+}
+
+/// Forwards a request whose shape is known; see [`forward`].
+///
+/// # Errors
+/// A [`Refusal`] of stage `forward` when no endpoint gave an answer.
+pub async fn forward_shaped(
+    cluster: &Arc<Cluster>,
+    ctx: &RequestContext,
+    shape: Shape,
+    mut request: Request<Body>,
+) -> Result<Response<Body>, Refusal> {
+    let view = cluster.view();
+    if request.method() == Method::CONNECT || request.method() == Method::TRACE {
+        return Err(failure::method_refused(request.method()));
+    }
+    if shape.is_upgrade {
+        return Box::pin(upgrade::forward(cluster, &view, ctx, request)).await;
+    }
+    headers::prepare(request.headers_mut(), &view, ctx)?;
+    let (parts, body) = request.into_parts();
+    let mut outgoing = Outgoing::new(cluster, parts, body, shape)?;
+    cluster.budget.deposit();
+    outgoing.run(cluster, &view, ctx).await
+}
+
+/// A request on its way, with all that another attempt would need.
+struct Outgoing {
+    shape: Shape,
+    method: Method,
+    path: PathAndQuery,
+    /// Spare copy of the head while an attempt may have to be repeated.
+    headers: HeaderMap,
+    content: Option<Kept>,
+    tried: Tried,
+    attempts: u32,
+    replays: u32,
+}
+
+impl Outgoing {
+    fn new(
+        cluster: &Arc<Cluster>,
+        parts: Parts,
+        body: Body,
+        shape: Shape,
+    ) -> Result<Self, Refusal> {
+        let path = parts.uri.into_parts().path_and_query;
+        let content = (!body.is_end_stream()).then(|| {
+            let keeper = Arc::clone(&cluster.keeper);
+            Kept::new(body, keeper, headers::is_identity)
+        });
+        Ok(Outgoing {
+            shape,
+            method: parts.method,
+            path: path.ok_or_else(failure::no_path)?,
+            headers: parts.headers,
+            content,
+            tried: Tried::default(),
+            attempts: 0,
+            replays: 0,
+        })
+    }
+
+    fn is_safe(&self) -> bool {
+        self.method == Method::GET || self.method == Method::HEAD
+    }
+
+    async fn run(
+        &mut self,
+        cluster: &Arc<Cluster>,
+        view: &Arc<View>,
+        ctx: &RequestContext,
+    ) -> Result<Response<Body>, Refusal> {
+        let class = if self.shape.is_long_running {
+            LoadClass::Long
+        } else {
+            LoadClass::Short
+        };
+        let mut returned = None;
+        loop {
+            self.attempts += 1;
+            let random = cluster.random();
+            let ticket = view
+                .pick(class, &mut self.tried, random, clock::now())
+                .ok_or_else(failure::no_endpoint)?;
+            match self.attempt(view, &ticket, &mut returned).await {
+                Ok((response, lease)) => {
+                    if self.is_worth_another(cluster, view, &ticket, response.status()) {
+                        continue;
+                    }
+                    let hold = Hold::new(view, ticket, lease);
+                    return self.respond(ctx, response, hold);
+                }
+                Err(failure) => {
+                    ticket
+                        .endpoint
+                        .observe(failure.outcome(), &view.spec, clock::now());
+                    tracing::debug!(endpoint = &*ticket.endpoint.id, %failure, "attempt failed");
+                    self.may_repeat(cluster, view, &failure)
+                        .then_some(())
+                        .ok_or_else(|| failure.into_refusal(&ticket.endpoint.id))?;
+                }
+            }
+            cluster.counters.retries.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// One try. `returned` carries a request that came back unsent on to the next one.
+    async fn attempt(
+        &mut self,
+        view: &View,
+        ticket: &Ticket,
+        returned: &mut Option<Box<Request<SendBody>>>,
+    ) -> Result<(Response<Incoming>, Lease), Failure> {
+        let endpoint = &ticket.endpoint;
+        let lease = endpoint
+            .pool
+            .lease(&endpoint.address, &view.connector)
+            .await
+            .map_err(Failure::Connect)?;
+        let mut request = match returned.take() {
+            Some(request) => *request,
+            None => self.request().ok_or(Failure::ContentGone)?,
+        };
+        let mut uri = http::uri::Parts::default();
+        uri.scheme = Some(endpoint.scheme());
+        uri.authority = Some(endpoint.address.authority.clone());
+        uri.path_and_query = Some(self.path.clone());
+        *request.uri_mut() = Uri::from_parts(uri).map_err(|_| Failure::Uri)?;
+        let sending = lease.send(request);
+        let sent = if self.shape.is_long_running {
+            sending.await
+        } else {
+            let head_max = view.spec.timeouts.head;
+            match tokio::time::timeout(head_max, sending).await {
+                Ok(sent) => sent,
+                Err(_) => return Err(Failure::Timeout(head_max)),
+            }
+        };
+        match sent {
+            Ok(response) => Ok((response, lease)),
+            Err(SendFailure::NeverSent(request)) => {
+                *returned = Some(request);
+                Err(Failure::NeverSent)
+            }
+            Err(SendFailure::Refused { .. }) => Err(Failure::Refused),
+            Err(SendFailure::Broken(error)) => Err(Failure::Broken(error)),
+        }
+    }
+
+    fn request(&self) -> Option<Request<SendBody>> {
+        let body = match &self.content {
+            None => SendBody::Empty,
+            Some(kept) => SendBody::Kept(kept.attempt()?),
+        };
+        let mut request = Request::new(body);
+        *request.method_mut() = self.method.clone();
+        *request.headers_mut() = self.headers.clone();
+        *request.version_mut() = Version::HTTP_2;
+        Some(request)
+    }
+
+    /// The retry rule.
+    fn may_repeat(&mut self, cluster: &Cluster, view: &View, failure: &Failure) -> bool {
+        if self.attempts >= ATTEMPTS_MAX {
+            return false;
+        }
+        match failure {
+            // An endpoint that cannot be reached will not be reached a moment later.
+            Failure::Connect(_) => (self.attempts as usize) < view.len(),
+            Failure::NeverSent | Failure::Refused => true,
+            Failure::Broken(_) => self.is_safe() && self.may_replay(cluster),
+            Failure::Timeout(_) | Failure::ContentGone | Failure::Uri => false,
+        }
+    }
+
+    fn may_replay(&mut self, cluster: &Cluster) -> bool {
+        if self.replays >= REPLAYS_MAX {
+            return false;
+        }
+        if !cluster.budget.withdraw() {
+            let refused = &cluster.counters.retries_refused;
+            refused.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        self.replays += 1;
+        true
+    }
+
+    /// Notes what an answer says of its endpoint; true when another one should be asked instead.
+    fn is_worth_another(
+        &mut self,
+        cluster: &Cluster,
+        view: &View,
+        ticket: &Ticket,
+        status: StatusCode,
+    ) -> bool {
+        let is_fault = self.shape.is_telling && self.is_safe() && status.is_server_error();
+        let outcome = if is_fault {
+            Outcome::Failure
+        } else {
+            Outcome::Success
+        };
+        ticket.endpoint.observe(outcome, &view.spec, clock::now());
+        let is_gone = matches!(
+            status,
+            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
+        );
+        let repeats = is_fault
+            && is_gone
+            && self.content.is_none()
+            && view.has_other(self.tried, clock::now())
+            && self.may_replay(cluster);
+        if repeats {
+            cluster.counters.retries.fetch_add(1, Ordering::Relaxed);
+        }
+        repeats
+    }
+
+    fn respond(
+        &self,
+        ctx: &RequestContext,
+        response: Response<Incoming>,
+        hold: Hold,
+    ) -> Result<Response<Body>, Refusal> {
+        if let Some(kept) = &self.content {
+            kept.forget();
+        }
+        let (mut parts, incoming) = response.into_parts();
+        if parts.status.is_redirection() && self.shape.is_telling {
+            refuse_foreign_redirect(&parts.headers)?;
+        }
+        parts.version = Version::HTTP_11;
+        parts.extensions.insert(Served {
+            endpoint: hold.endpoint_id(),
+            attempts: self.attempts,
+        });
+        let body = if self.shape.is_watch && parts.status == StatusCode::OK {
+            let ending = ctx.connection.drain.ending.clone();
+            body::watch(incoming, hold, &parts.headers, ending)
+        } else {
+            body::plain(incoming, hold)
+        };
+        Ok(Response::from_parts(parts, body))
+    }
+}
+
+/// A client that follows a redirect takes its credentials along (CVE-2022-3172).
+fn refuse_foreign_redirect(headers: &HeaderMap) -> Result<(), Refusal> {
+    let Some(location) = headers.get(LOCATION) else {
+        return Ok(());
+    };
+    let is_local = location.as_bytes().starts_with(b"/") && !location.as_bytes().starts_with(b"//");
+    if is_local {
+        Ok(())
+    } else {
+        Err(failure::foreign_redirect())
+    }
+}

@@ -1,1 +1,41 @@
-//! Upstream clusters: endpoints, health, selection, connections.
+//! Sets of equal kube-apiservers and the connections to them.
+//!
+//! A [`Cluster`] is the handle: it picks an endpoint for each request by two random choices,
+//! keeps pooled HTTP/2 connections to each, opens HTTP/1.1 ones for tunnels, probes health on
+//! connections of their own, and takes endpoints out that fail. Specs are plain values; applying
+//! a new one keeps the live state of every endpoint that stays. It knows nothing of users, routes
+//! or retries: those are the forwarder's.
+
+mod budget;
+mod call;
+mod cluster;
+mod connect;
+mod credentials;
+mod endpoint;
+mod gate;
+mod health;
+mod io;
+mod kept;
+mod pick;
+mod pool;
+mod send;
+mod spec;
+
+pub use call::{CallError, CallOptions};
+pub use cluster::{Cluster, ClusterCounters};
+pub use connect::ConnectError;
+pub use endpoint::{EndpointView, GateView};
+pub use health::ProbeState;
+pub use spec::{
+    BreakerSpec, ClusterSpec, CredentialsSpec, EjectionSpec, EndpointSpec, HealthSpec,
+    IdentityMode, TimeoutSpec, UpstreamError, UpstreamTlsSpec,
+};
+
+pub(crate) use cluster::View;
+pub(crate) use connect::Http1;
+pub(crate) use endpoint::{LoadClass, Ticket};
+pub(crate) use gate::Outcome;
+pub(crate) use kept::Kept;
+pub(crate) use pick::Tried;
+pub(crate) use pool::Lease;
+pub(crate) use send::{SendBody, SendFailure};

@@ -1,0 +1,208 @@
+//! An upstream's response body on its way to the client.
+//!
+//! Frames pass as they come, at the client's pace. A body that breaks is reset, never ended: half
+//! a list must not look whole. A watch that breaks ends cleanly between two events, so that the
+//! client watches on from its last resource version; so does one that has to end for a drain.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use super::framing::{Framer, Framing};
+use crate::body::{Body, BodyError};
+use crate::clock;
+use crate::upstream::{Lease, Outcome, Ticket, View};
+
+/// What a response occupies upstream; free again when dropped.
+pub(super) struct Hold {
+    view: Arc<View>,
+    ticket: Ticket,
+    /// Tunnels' connections are their own and need none.
+    _lease: Option<Lease>,
+}
+
+impl Hold {
+    pub(super) fn new(view: &Arc<View>, ticket: Ticket, lease: Lease) -> Self {
+        Hold {
+            view: Arc::clone(view),
+            ticket,
+            _lease: Some(lease),
+        }
+    }
+
+    pub(super) fn without_lease(view: &Arc<View>, ticket: Ticket) -> Self {
+        Hold {
+            view: Arc::clone(view),
+            ticket,
+            _lease: None,
+        }
+    }
+
+    pub(super) fn endpoint_id(&self) -> Arc<str> {
+        Arc::clone(&self.ticket.endpoint.id)
+    }
+
+    fn observe_break(&self, error: &hyper::Error) {
+        let endpoint = &self.ticket.endpoint;
+        tracing::debug!(endpoint = &*endpoint.id, %error, "response body broke");
+        endpoint.observe(Outcome::Failure, &self.view.spec, clock::now());
+    }
+}
+
+/// The body of any answer that is not a stream of events.
+pub(super) fn plain(incoming: Incoming, hold: Hold) -> Body {
+    if incoming.is_end_stream() {
+        return Body::Empty;
+    }
+    Body::boxed(Plain {
+        incoming,
+        hold: Some(hold),
+    })
+}
+
+/// The body of a watch.
+pub(super) fn watch(
+    incoming: Incoming,
+    hold: Hold,
+    headers: &HeaderMap,
+    ending: CancellationToken,
+) -> Body {
+    Body::boxed(Events {
+        incoming,
+        hold: Some(hold),
+        framer: Framer::new(framing(headers)),
+        trailers: None,
+        ending: Some(Box::pin(ending.cancelled_owned())),
+        is_ending: false,
+        is_over: false,
+    })
+}
+
+fn framing(headers: &HeaderMap) -> Framing {
+    if headers.contains_key(CONTENT_ENCODING) {
+        return Framing::Opaque;
+    }
+    let media = headers.get(CONTENT_TYPE).map(|v| v.as_bytes());
+    let media = media.and_then(|media| media.split(|&b| b == b';').next());
+    match media.map(<[u8]>::trim_ascii) {
+        Some(b"application/json") => Framing::Lines,
+        Some(b"application/vnd.kubernetes.protobuf") => Framing::Lengths,
+        _ => Framing::Opaque,
+    }
+}
+
+struct Plain {
+    incoming: Incoming,
+    hold: Option<Hold>,
+}
+
+impl HttpBody for Plain {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
+            Some(Ok(frame)) => Poll::Ready(Some(Ok(frame))),
+            None => {
+                self.hold = None;
+                Poll::Ready(None)
+            }
+            Some(Err(error)) => {
+                if let Some(hold) = self.hold.take() {
+                    hold.observe_break(&error);
+                }
+                // Without the cause: its reset code is between us and the upstream.
+                Poll::Ready(Some(Err(BodyError::Cut("upstream body broke"))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+struct Events {
+    incoming: Incoming,
+    hold: Option<Hold>,
+    framer: Framer,
+    trailers: Option<Frame<Bytes>>,
+    ending: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    is_ending: bool,
+    is_over: bool,
+}
+
+impl HttpBody for Events {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(data) = this.framer.pop() {
+                return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+            if this.is_over {
+                return Poll::Ready(this.trailers.take().map(Ok));
+            }
+            if this.poll_ending(cx) && !this.framer.is_torn() {
+                this.finish();
+                continue;
+            }
+            match ready!(Pin::new(&mut this.incoming).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => this.framer.push(data),
+                    Err(trailers) => this.trailers = Some(trailers),
+                },
+                None => {
+                    this.framer.release();
+                    this.finish();
+                }
+                Some(Err(error)) => {
+                    if let Some(hold) = &this.hold {
+                        hold.observe_break(&error);
+                    }
+                    this.finish();
+                    if this.framer.is_torn() {
+                        let cut = BodyError::Cut("upstream watch broke inside an event");
+                        return Poll::Ready(Some(Err(cut)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Events {
+    fn poll_ending(&mut self, cx: &mut Context<'_>) -> bool {
+        if let Some(ending) = &mut self.ending
+            && ending.as_mut().poll(cx).is_ready()
+        {
+            self.ending = None;
+            self.is_ending = true;
+        }
+        self.is_ending
+    }
+
+    fn finish(&mut self) {
+        self.is_over = true;
+        self.hold = None;
+    }
+}

@@ -1,0 +1,152 @@
+//! Small JSON calls of the gateway itself: TokenReview and SubjectAccessReview, with its own
+//! credential, a bounded answer and a bounded time. They change nothing upstream, so they are
+//! made again elsewhere when an endpoint fails.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
+
+use super::cluster::{Cluster, View};
+use super::endpoint::{LoadClass, Ticket};
+use super::gate::Outcome;
+use super::pick::Tried;
+use super::send::SendBody;
+use crate::body::Body;
+use crate::clock;
+
+/// Endpoints asked for one call.
+const ATTEMPTS_MAX: u32 = 3;
+
+/// Bounds of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct CallOptions {
+    /// For all attempts together.
+    pub timeout: Duration,
+    /// Bytes of the answer.
+    pub answer_max: usize,
+}
+
+impl Default for CallOptions {
+    /// Reviews answer in milliseconds and in a few KiB; a user with 10,000 groups needs 500 KiB.
+    fn default() -> Self {
+        CallOptions {
+            timeout: Duration::from_secs(5),
+            answer_max: 1024 * 1024,
+        }
+    }
+}
+
+/// Why a call has no answer: the upstream is out, which says nothing about the caller.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// Not in time.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// No endpoint answered.
+    #[error("no endpoint answered: {0}")]
+    Unavailable(String),
+    /// The path is none.
+    #[error("path={0} is not one")]
+    Path(String),
+}
+
+impl Cluster {
+    /// Posts `json` to `path` with the gateway's own credential.
+    ///
+    /// # Errors
+    /// [`CallError`]; any HTTP status is an answer and no error.
+    ///
+    /// # Cancellation
+    /// Dropping the future resets the call.
+    pub async fn call(
+        &self,
+        path: &str,
+        json: Bytes,
+        options: CallOptions,
+    ) -> Result<(StatusCode, Bytes), CallError> {
+        let path = PathAndQuery::try_from(path).map_err(|_| CallError::Path(path.to_owned()))?;
+        let calling = self.call_somewhere(&path, &json, options.answer_max);
+        match tokio::time::timeout(options.timeout, calling).await {
+            Ok(answer) => answer,
+            Err(_) => Err(CallError::Timeout(options.timeout)),
+        }
+    }
+
+    async fn call_somewhere(
+        &self,
+        path: &PathAndQuery,
+        json: &Bytes,
+        answer_max: usize,
+    ) -> Result<(StatusCode, Bytes), CallError> {
+        let view = self.view();
+        let mut tried = Tried::default();
+        let mut last = String::new();
+        for _ in 0..ATTEMPTS_MAX {
+            let ticket = view.pick(LoadClass::Short, &mut tried, self.random(), clock::now());
+            let Some(ticket) = ticket else { break };
+            match view.call(&ticket, path, json, answer_max).await {
+                Ok(answer) => {
+                    ticket
+                        .endpoint
+                        .observe(Outcome::Success, &view.spec, clock::now());
+                    return Ok(answer);
+                }
+                Err(reason) => {
+                    ticket
+                        .endpoint
+                        .observe(Outcome::Failure, &view.spec, clock::now());
+                    last = reason;
+                }
+            }
+        }
+        Err(CallError::Unavailable(last))
+    }
+}
+
+impl View {
+    async fn call(
+        &self,
+        ticket: &Ticket,
+        path: &PathAndQuery,
+        json: &Bytes,
+        answer_max: usize,
+    ) -> Result<(StatusCode, Bytes), String> {
+        let endpoint = &ticket.endpoint;
+        let pool = if self.connector.generation == self.own_connector.generation {
+            &endpoint.pool
+        } else {
+            &endpoint.own
+        };
+        let lease = pool
+            .lease(&endpoint.address, &self.own_connector)
+            .await
+            .map_err(|error| error.to_string())?;
+        let uri = Uri::builder()
+            .scheme(endpoint.scheme())
+            .authority(endpoint.address.authority.clone())
+            .path_and_query(path.clone())
+            .build()
+            .map_err(|error| error.to_string())?;
+        let mut request = Request::new(SendBody::Full(json.clone()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = uri;
+        let headers = request.headers_mut();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(USER_AGENT, HeaderValue::from_static("sluice"));
+        if let Some(bearer) = &self.bearer {
+            headers.insert(AUTHORIZATION, bearer.clone());
+        }
+        let answer = lease
+            .send(request)
+            .await
+            .map_err(|failure| failure.to_string())?;
+        let status = answer.status();
+        let body = Body::from(answer.into_body()).collect_up_to(answer_max);
+        let body = body.await.map_err(|error| error.to_string())?;
+        Ok((status, body))
+    }
+}

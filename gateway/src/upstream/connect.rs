@@ -1,0 +1,200 @@
+//! Opens connections to an endpoint: TCP, TLS, and HTTP/2 up to the endpoint's first SETTINGS, or
+//! HTTP/1.1 for a tunnel. One attempt, one deadline; what to do about a failure is others'.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use http::uri::Authority;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls_pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::credentials::TlsConfigs;
+use super::io::Stream;
+use super::send::SendBody;
+use crate::body::Body;
+use crate::socket;
+
+/// A silent endpoint is asked this often, and given up this much later: 5 s together, the time in
+/// which a half-open connection has to be noticed.
+const PING_INTERVAL: Duration = Duration::from_secs(2);
+const PING_TIMEOUT: Duration = Duration::from_secs(3);
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(5);
+
+/// Flow-control windows for responses: a list of megabytes on one stream runs at full speed, and
+/// the connection's window is so much larger that sixteen unread ones do not stop the others.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
+
+/// Bytes of an upload kept per stream when the endpoint does not read.
+const STREAM_SEND_BYTES: usize = 256 * 1024;
+
+/// Response header fields of an endpoint: Go's servers send up to 1 MiB, warnings reach 4 KiB.
+const HEADER_BYTES_MAX: u32 = 256 * 1024;
+
+/// How often the connection is asked whether SETTINGS have come: hyper wakes nobody for them.
+const SETTINGS_TICK: Duration = Duration::from_millis(1);
+
+/// Why there is no connection. Nothing of a request was sent.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// It took too long.
+    #[error("no connection within {0:?}")]
+    Timeout(Duration),
+    /// Name or address.
+    #[error("cannot connect: {0}")]
+    Tcp(Arc<std::io::Error>),
+    /// The certificate, mostly.
+    #[error("tls handshake failed: {0}")]
+    Tls(Arc<std::io::Error>),
+    /// What is there is no such server.
+    #[error("{0}")]
+    Http(String),
+    /// Every connection allowed is full of streams.
+    #[error("all {0} connections to the endpoint are full")]
+    Full(usize),
+}
+
+/// Where an endpoint is.
+#[derive(Debug)]
+pub(crate) struct Address {
+    pub(crate) authority: Authority,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) is_tls: bool,
+}
+
+/// How connections are opened, under one set of credentials.
+pub(crate) struct Connector {
+    /// Connections opened by another generation are not used for new requests.
+    pub(crate) generation: u64,
+    tls: Option<TlsConfigs>,
+    server_name: Option<ServerName<'static>>,
+    pub(crate) timeout: Duration,
+}
+
+static GENERATION: AtomicU64 = AtomicU64::new(1);
+
+pub(crate) type Http2 = http2::SendRequest<SendBody>;
+pub(crate) type Http2Driver = http2::Connection<TokioIo<Stream>, SendBody, TokioExecutor>;
+pub(crate) type Http1 = http1::SendRequest<Body>;
+pub(crate) type Http1Driver = http1::Connection<TokioIo<Stream>, Body>;
+
+impl Connector {
+    pub(super) fn new(
+        tls: Option<TlsConfigs>,
+        server_name: Option<ServerName<'static>>,
+        timeout: Duration,
+    ) -> Self {
+        Connector {
+            generation: GENERATION.fetch_add(1, Ordering::Relaxed),
+            tls,
+            server_name,
+            timeout,
+        }
+    }
+
+    /// A connection whose stream limit is known.
+    pub(crate) async fn http2(&self, to: &Address) -> Result<(Http2, Http2Driver), ConnectError> {
+        self.in_time(async {
+            let stream = self.stream(to, true).await?;
+            let (sender, mut driver) = http2_builder()
+                .handshake(TokioIo::new(stream))
+                .await
+                .map_err(|error| ConnectError::Http(error.to_string()))?;
+            settled(&mut driver).await?;
+            Ok((sender, driver))
+        })
+        .await
+    }
+
+    /// A connection for one request, which may become a tunnel.
+    pub(crate) async fn http1(&self, to: &Address) -> Result<(Http1, Http1Driver), ConnectError> {
+        self.in_time(async {
+            let stream = self.stream(to, false).await?;
+            http1::Builder::new()
+                .handshake(TokioIo::new(stream))
+                .await
+                .map_err(|error| ConnectError::Http(error.to_string()))
+        })
+        .await
+    }
+
+    async fn in_time<T>(
+        &self,
+        opening: impl Future<Output = Result<T, ConnectError>>,
+    ) -> Result<T, ConnectError> {
+        match tokio::time::timeout(self.timeout, opening).await {
+            Ok(opened) => opened,
+            Err(_) => Err(ConnectError::Timeout(self.timeout)),
+        }
+    }
+
+    async fn stream(&self, to: &Address, is_http2: bool) -> Result<Stream, ConnectError> {
+        let tcp = TcpStream::connect((to.host.as_str(), to.port))
+            .await
+            .map_err(|error| ConnectError::Tcp(Arc::new(error)))?;
+        socket::tune(&tcp, UNACKNOWLEDGED_MAX);
+        if !to.is_tls {
+            return Ok(Stream::Plain(tcp));
+        }
+        let Some(tls) = &self.tls else {
+            return Err(ConnectError::Http("no authority to verify it by".into()));
+        };
+        let name = match &self.server_name {
+            Some(name) => name.clone(),
+            None => ServerName::try_from(to.host.clone())
+                .map_err(|error| ConnectError::Http(error.to_string()))?,
+        };
+        let config = if is_http2 { &tls.http2 } else { &tls.http1 };
+        let stream = TlsConnector::from(Arc::clone(config))
+            .connect(name, tcp)
+            .await
+            .map_err(|error| ConnectError::Tls(Arc::new(error)))?;
+        if is_http2 && stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+            let message = "the endpoint does not speak HTTP/2 (by ALPN)";
+            return Err(ConnectError::Http(message.into()));
+        }
+        Ok(Stream::Tls(Box::new(stream)))
+    }
+}
+
+fn http2_builder() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .initial_max_send_streams(0)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(STREAM_SEND_BYTES)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_while_idle(true);
+    builder
+}
+
+/// Waits for the endpoint's first SETTINGS: before them the limit is the zero set above.
+async fn settled(driver: &mut Http2Driver) -> Result<(), ConnectError> {
+    let mut tick = tokio::time::interval(SETTINGS_TICK);
+    loop {
+        let now = std::future::poll_fn(|cx| {
+            let over = Pin::new(&mut *driver).poll(cx).is_ready();
+            let is_settled = driver.current_max_send_streams() > 0;
+            Poll::Ready((over, is_settled))
+        });
+        match now.await {
+            (true, _) => {
+                let message = "the endpoint closed before it said anything of HTTP/2";
+                return Err(ConnectError::Http(message.into()));
+            }
+            (false, true) => return Ok(()),
+            (false, false) => tick.tick().await,
+        };
+    }
+}

@@ -1,0 +1,217 @@
+//! Asks each endpoint by itself whether it is ready, on a connection of its own, so that neither
+//! a full pool nor a slow list makes a probe fail. The first probe goes out at once and decides
+//! alone; afterwards it takes `rise` good or `fall` bad ones in a row. 401 and 403 mean that the
+//! gateway's credential does not allow a judgement: the endpoint keeps its traffic.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, USER_AGENT};
+use http::{HeaderValue, Request, StatusCode, Uri};
+
+use super::cluster::{Cluster, View};
+use super::connect::Http2;
+use super::endpoint::Endpoint;
+use super::send::{SendBody, send};
+use super::spec::HealthSpec;
+use crate::body::Body;
+
+/// A probe's answer is a word; with `?verbose` it is a page.
+const ANSWER_MAX: usize = 64 * 1024;
+
+/// What probes say of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeState {
+    /// No probe has come back yet.
+    Unprobed,
+    /// It says that it is ready.
+    Ready,
+    /// It says that it is not, or does not answer.
+    Unready,
+    /// It does not let the gateway ask.
+    Unjudged,
+}
+
+/// A [`ProbeState`] that others read while the prober writes.
+#[derive(Debug, Default)]
+pub(super) struct Standing(AtomicU8);
+
+impl Standing {
+    pub(super) fn get(&self) -> ProbeState {
+        match self.0.load(Ordering::Relaxed) {
+            0 => ProbeState::Unprobed,
+            1 => ProbeState::Ready,
+            2 => ProbeState::Unready,
+            _ => ProbeState::Unjudged,
+        }
+    }
+
+    fn set(&self, state: ProbeState) {
+        let code = match state {
+            ProbeState::Unprobed => 0,
+            ProbeState::Ready => 1,
+            ProbeState::Unready => 2,
+            ProbeState::Unjudged => 3,
+        };
+        self.0.store(code, Ordering::Relaxed);
+    }
+}
+
+/// Counts probes in a row; pure.
+#[derive(Debug)]
+struct Judge {
+    state: ProbeState,
+    against: u32,
+}
+
+impl Judge {
+    /// Takes in one probe's verdict; true when the state has changed.
+    fn observe(&mut self, verdict: ProbeState, spec: &HealthSpec) -> bool {
+        if verdict == self.state {
+            self.against = 0;
+            return false;
+        }
+        self.against += 1;
+        let needed = match (self.state, verdict) {
+            (ProbeState::Unprobed, _) | (_, ProbeState::Unjudged) => 1,
+            (_, ProbeState::Unready) => spec.fall.get(),
+            _ => spec.rise.get(),
+        };
+        if self.against < needed {
+            return false;
+        }
+        self.state = verdict;
+        self.against = 0;
+        true
+    }
+}
+
+/// Probes `endpoint` until it or the cluster is gone.
+pub(super) async fn watch_over(endpoint: Arc<Endpoint>, cluster: Weak<Cluster>) {
+    let mut judge = Judge {
+        state: ProbeState::Unprobed,
+        against: 0,
+    };
+    let mut connection = None;
+    loop {
+        let Some(view) = cluster.upgrade().map(|cluster| cluster.view()) else {
+            return;
+        };
+        let verdict = probe(&endpoint, &view, &mut connection).await;
+        if judge.observe(verdict, &view.spec.health) {
+            tracing::info!(
+                cluster = view.spec.name,
+                endpoint = &*endpoint.id,
+                state = ?judge.state,
+                "endpoint changed"
+            );
+            endpoint.standing.set(judge.state);
+            endpoint.rejoin();
+        }
+        let pause = view.spec.health.interval;
+        drop(view);
+        tokio::select! {
+            biased; // the end comes first, a hint before its time
+            () = endpoint.stop.cancelled() => return,
+            () = endpoint.probe_now.notified() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+async fn probe(endpoint: &Endpoint, view: &View, connection: &mut Option<Http2>) -> ProbeState {
+    let timeout: Duration = view.spec.health.timeout;
+    let asked = tokio::time::timeout(timeout, ask(endpoint, view, connection)).await;
+    let status = match asked {
+        Ok(Ok(status)) => status,
+        Ok(Err(reason)) => {
+            *connection = None;
+            tracing::debug!(endpoint = &*endpoint.id, reason, "probe failed");
+            return ProbeState::Unready;
+        }
+        Err(_) => {
+            *connection = None;
+            return ProbeState::Unready;
+        }
+    };
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ProbeState::Unjudged,
+        status if status.is_success() => ProbeState::Ready,
+        _ => ProbeState::Unready,
+    }
+}
+
+async fn ask(
+    endpoint: &Endpoint,
+    view: &View,
+    connection: &mut Option<Http2>,
+) -> Result<StatusCode, String> {
+    let usable = connection.take().filter(|sender| !sender.is_closed());
+    let sender = match usable {
+        Some(sender) => sender,
+        None => {
+            let opened = view.own_connector.http2(&endpoint.address).await;
+            let (sender, driver) = opened.map_err(|error| error.to_string())?;
+            tokio::spawn(async move {
+                let _ = driver.await; // the next probe finds the sender closed
+            });
+            sender
+        }
+    };
+    let request = request(endpoint, view).map_err(|error| error.to_string())?;
+    let answer = send(sender.clone(), request)
+        .await
+        .map_err(|failure| failure.to_string())?;
+    let status = answer.status();
+    let body = Body::from(answer.into_body());
+    let read = body.collect_up_to(ANSWER_MAX).await;
+    read.map_err(|error| error.to_string())?;
+    *connection = Some(sender);
+    Ok(status)
+}
+
+fn request(endpoint: &Endpoint, view: &View) -> Result<Request<SendBody>, http::Error> {
+    let uri = Uri::builder()
+        .scheme(endpoint.scheme())
+        .authority(endpoint.address.authority.clone())
+        .path_and_query(view.spec.health.path.as_str())
+        .build()?;
+    let mut request = Request::new(SendBody::Empty);
+    *request.uri_mut() = uri;
+    let headers = request.headers_mut();
+    headers.insert(USER_AGENT, HeaderValue::from_static("sluice-probe"));
+    if let Some(bearer) = &view.bearer {
+        headers.insert(AUTHORIZATION, bearer.clone());
+    }
+    Ok(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ProbeState::{Ready, Unjudged, Unprobed, Unready};
+
+    #[test]
+    fn states_change_after_rise_and_fall() {
+        let spec = HealthSpec::default(); // rise 2, fall 2
+        let mut judge = Judge {
+            state: Unprobed,
+            against: 0,
+        };
+        let steps = [
+            (Ready, Ready), // the first decides alone
+            (Unready, Ready),
+            (Ready, Ready),
+            (Unready, Ready),
+            (Unready, Unready),
+            (Ready, Unready),
+            (Ready, Ready),
+            (Unjudged, Unjudged),
+        ];
+        for (step, (verdict, expected)) in steps.into_iter().enumerate() {
+            judge.observe(verdict, &spec);
+            assert_eq!(judge.state, expected, "step {step}");
+        }
+    }
+}

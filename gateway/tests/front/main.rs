@@ -1,0 +1,13 @@
+//! The front data path end to end: real sockets, TLS and HTTP on both sides, and an apiserver that
+//! can be told to misbehave.
+#![allow(dead_code)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests fail loudly"
+)]
+
+mod fake;
+mod rig;
+
+mod balance;
