@@ -40,7 +40,7 @@ parts: ## build or find the real parts the suites run against
 	e2e/parts/build.sh kube-apiserver kubectl etcd etcdctl loop
 
 bench: ## measure beside peers in one run (needs Go, nginx or haproxy, python3)
-	bench/run.sh
+	e2e/bench/run.sh
 
 fuzz: ## random inputs for SECONDS= against the parsers, from SEED=
 	SLUICE_FUZZ_SECONDS=$(SECONDS) SLUICE_FUZZ_SEED=$(SEED) $(CARGO) test --locked --release -p sluice-e2e --test fuzz -- --nocapture

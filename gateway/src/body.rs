@@ -33,6 +33,59 @@ pub enum Body {
     Incoming(Incoming),
     /// Anything else.
     Boxed(UnsyncBoxBody<Bytes, BodyError>),
+    /// Another body, with somebody who is told how it went.
+    Watched(Box<Watched<dyn Witness>>),
+}
+
+/// Is told how a body went, from its first byte to its end.
+pub trait Witness: Send {
+    /// Some bytes of it were handed on.
+    fn passed(&mut self, bytes: usize);
+    /// It is over: whole, or broken off. Told at most once; a body that is dropped before its end
+    /// tells nobody, and the witness is dropped with it.
+    fn ended(&mut self, whole: bool);
+}
+
+/// A body and its witness in one allocation.
+pub struct Watched<W: Witness + ?Sized> {
+    inner: Body,
+    over: bool,
+    witness: W,
+}
+
+impl<W: Witness + ?Sized> std::fmt::Debug for Watched<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watched")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<W: Witness + ?Sized> Watched<W> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let polled = Pin::new(&mut self.inner).poll_frame(cx);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(data) = frame.data_ref() {
+                    self.witness.passed(data.len());
+                }
+                // A transport that knows this to be the end does not ask again.
+                if self.inner.is_end_stream() {
+                    self.end(true);
+                }
+            }
+            Poll::Ready(Some(Err(_))) => self.end(false),
+            Poll::Ready(None) => self.end(true),
+            Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn end(&mut self, whole: bool) {
+        if !std::mem::replace(&mut self.over, true) {
+            self.witness.ended(whole);
+        }
+    }
 }
 
 impl Body {
@@ -43,6 +96,20 @@ impl Body {
         B::Error: Into<BodyError>,
     {
         Body::Boxed(body.map_err(Into::into).boxed_unsync())
+    }
+
+    /// The same body, with somebody who is told how it goes. An empty one is over at once.
+    pub fn watched(self, witness: impl Witness + 'static) -> Self {
+        let mut watched = Watched {
+            inner: self,
+            over: false,
+            witness,
+        };
+        if watched.inner.is_end_stream() {
+            watched.end(true);
+            return watched.inner;
+        }
+        Body::Watched(Box::new(watched))
     }
 
     /// Reads all of it, up to `limit` bytes.
@@ -113,6 +180,7 @@ impl HttpBody for Body {
                 .poll_frame(cx)
                 .map(|f| f.map(|r| r.map_err(BodyError::from))),
             Body::Boxed(boxed) => Pin::new(boxed).poll_frame(cx),
+            Body::Watched(watched) => watched.poll(cx),
         }
     }
 
@@ -122,6 +190,7 @@ impl HttpBody for Body {
             Body::Full(bytes) => bytes.is_empty(),
             Body::Incoming(incoming) => incoming.is_end_stream(),
             Body::Boxed(boxed) => boxed.is_end_stream(),
+            Body::Watched(watched) => watched.inner.is_end_stream(),
         }
     }
 
@@ -131,6 +200,7 @@ impl HttpBody for Body {
             Body::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Body::Incoming(incoming) => incoming.size_hint(),
             Body::Boxed(boxed) => boxed.size_hint(),
+            Body::Watched(watched) => watched.inner.size_hint(),
         }
     }
 }

@@ -1,0 +1,177 @@
+//! The life of a request, in order: read it, find its cluster, find out who makes it, break and
+//! limit, serve, write it down.
+//!
+//! ```text
+//! request info -> route -> identity -> breaker, limit -> forward | api -> audit, metrics
+//! ```
+//! A request takes one snapshot, once. A phase that is against it answers with a refusal, which
+//! becomes HTTP in one place. Nothing here names a configuration type.
+
+mod trace;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use http::header::{ACCEPT, HOST, HeaderName, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+
+use crate::audit::Recorder;
+use crate::body::Body;
+use crate::clock;
+use crate::context::{Connection, RequestContext, RequestId};
+use crate::flow::Admission;
+use crate::forward::{self, Served};
+use crate::request::RequestInfo;
+use crate::snapshot::{Misrouted, Route, RoutingSnapshot, Target};
+use crate::status::{Refusal, Stage};
+use crate::telemetry::RequestMetrics;
+use trace::{Ids, Trace};
+
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// What serves every request of a process.
+pub struct Gateway {
+    snapshot: Arc<ArcSwap<RoutingSnapshot>>,
+    recorder: Recorder,
+    metrics: RequestMetrics,
+    ids: Ids,
+}
+
+impl Gateway {
+    /// Puts it together around the published snapshot.
+    #[must_use]
+    pub fn new(
+        snapshot: Arc<ArcSwap<RoutingSnapshot>>,
+        recorder: Recorder,
+        metrics: RequestMetrics,
+    ) -> Arc<Self> {
+        Arc::new(Gateway {
+            snapshot,
+            recorder,
+            metrics,
+            ids: Ids::new(),
+        })
+    }
+
+    /// The handler a listener serves.
+    #[must_use]
+    pub fn handler(self: Arc<Self>) -> crate::listener::Handler {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let gateway = Arc::clone(&self);
+            async move { Ok::<_, Infallible>(gateway.handle(request).await) }
+        });
+        tower::util::BoxCloneSyncService::new(service)
+    }
+
+    async fn handle(&self, mut request: Request<Body>) -> Response<Body> {
+        let Some(connection) = request.extensions_mut().remove::<Arc<Connection>>() else {
+            let refusal = Refusal::bad_request(Stage::Request, "the connection is unknown");
+            return refusal.into_response(request.headers());
+        };
+        let id = self.ids.next();
+        let agent = request.headers().get(USER_AGENT).cloned();
+        let mut trace = Trace::new(
+            id,
+            &connection,
+            agent,
+            self.recorder.clone(),
+            self.metrics.clone(),
+        );
+        // The head goes away with the request: keep what a refusal is encoded by.
+        let accept = request.headers().get(ACCEPT).cloned();
+        match self.phases(request, connection, &mut trace).await {
+            Ok((response, admission)) => trace.served(response, admission),
+            Err(refusal) => {
+                trace.refused(&refusal);
+                let mut accepted = HeaderMap::new();
+                if let Some(accept) = accept {
+                    accepted.insert(ACCEPT, accept);
+                }
+                let mut response = refusal.into_response(&accepted);
+                response.headers_mut().insert(AUDIT_ID, spell(id));
+                trace.served(response, Admission::default())
+            }
+        }
+    }
+
+    async fn phases(
+        &self,
+        mut request: Request<Body>,
+        connection: Arc<Connection>,
+        trace: &mut Trace,
+    ) -> Result<(Response<Body>, Admission), Refusal> {
+        let info = RequestInfo::parse(request.method(), request.uri(), request.headers());
+        let info = match info {
+            Ok(info) => trace.asked(info),
+            Err(refusal) => {
+                trace.unreadable(request.method(), request.uri());
+                return Err(refusal);
+            }
+        };
+        let snapshot = self.snapshot.load_full();
+        let route = route(&snapshot, &connection, &request)?;
+        trace.routed(&route.name);
+        let verdict = route
+            .authenticator
+            .authenticate(&connection, request.headers(), trace.wall())
+            .await?;
+        trace.known(&verdict);
+        let agent = trace.user_agent();
+        let admission = route
+            .flows
+            .admit(&info, &verdict.user, agent, clock::now())?;
+        trace.admitted(&admission);
+        let context = RequestContext {
+            connection,
+            id: trace.id(),
+            received: trace.received(),
+            user: verdict.user,
+            impersonator: verdict.impersonator,
+        };
+        // Ours, so that both audit logs can be joined; a client's own is not believed.
+        request.headers_mut().insert(AUDIT_ID, spell(context.id));
+        let mut response = match &route.target {
+            Target::Upstream(cluster) => {
+                forward::forward(cluster, &context, &info, request).await?
+            }
+        };
+        if let Some(served) = response.extensions_mut().remove::<Served>() {
+            trace.endpoint(served);
+        }
+        Ok((response, admission))
+    }
+}
+
+fn route<'a>(
+    snapshot: &'a RoutingSnapshot,
+    connection: &Connection,
+    request: &Request<Body>,
+) -> Result<&'a Arc<Route>, Refusal> {
+    let host = request
+        .uri()
+        .authority()
+        .map(http::uri::Authority::as_str)
+        .or_else(|| request.headers().get(HOST).and_then(|v| v.to_str().ok()));
+    snapshot.route(connection.server_name.as_deref(), host).map_err(|misrouted| {
+        let host = host.unwrap_or_default();
+        let text = match misrouted {
+            Misrouted::Unknown => format!(
+                "no cluster is known by the host {host:?} and none is the default; name one of the hosts of an UpstreamCluster"
+            ),
+            Misrouted::Mismatch => format!(
+                "the connection was made for another cluster than {host:?}; open one for that host"
+            ),
+        };
+        Refusal::new(Stage::Route, StatusCode::MISDIRECTED_REQUEST, "BadRequest", text)
+    })
+}
+
+/// A request's number as a header value.
+fn spell(id: RequestId) -> HeaderValue {
+    let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
+    let text = uuid::Uuid::from_u128(id.0)
+        .hyphenated()
+        .encode_lower(&mut text);
+    HeaderValue::from_str(text).expect("a UUID is plain text")
+}
