@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use serde::Serialize;
-use sluice_ratelimit::{Breaker, BreakerPolicy, Cause, Epoch, Percent, PhaseView, Ramp, Rejection};
+use sluice_ratelimit::{Breaker, BreakerPolicy, Cause, Epoch, Percent, PhaseView, Ramp};
 
 use super::refuse;
 use super::terms::Glob;
@@ -285,16 +285,10 @@ impl Breakers {
             Scope::Client => entry.stops(Scope::Client, &user.name),
             Scope::Rule => false,
         })
-        .map_err(|(refusal, _)| refusal)
     }
 
     /// Asks the breaker of a rule.
-    pub(super) fn admit_rule(
-        &self,
-        rule: &str,
-        now: Instant,
-        noise: u64,
-    ) -> Result<(), (Refusal, Rejection)> {
+    pub(super) fn admit_rule(&self, rule: &str, now: Instant, noise: u64) -> Result<(), Refusal> {
         self.ask(now, noise, |entry| entry.stops(Scope::Rule, rule))
     }
 
@@ -303,14 +297,13 @@ impl Breakers {
         now: Instant,
         noise: u64,
         concerns: impl Fn(&Entry) -> bool,
-    ) -> Result<(), (Refusal, Rejection)> {
+    ) -> Result<(), Refusal> {
         let at = self.epoch.moment(now);
         let entries = self.entries.load();
         for entry in entries.iter().filter(|entry| concerns(entry)) {
             if let Err(rejection) = entry.breaker.admit(&POLICY, at, noise) {
-                let refusal =
-                    refuse::by_breaker(entry.scope, &entry.name, &entry.reason, &rejection);
-                return Err((refusal, rejection));
+                let (name, reason) = (&entry.name, &entry.reason);
+                return Err(refuse::by_breaker(entry.scope, name, reason, &rejection));
             }
         }
         Ok(())

@@ -233,16 +233,11 @@ impl Matcher {
                 paths,
             });
         }
-        let others: [(&'static str, &[String], fn(Terms) -> Predicate); 5] = [
-            ("namespaces", namespaces, Predicate::Namespace),
-            ("names", names, Predicate::Name),
-            ("users", users, Predicate::User),
-            ("groups", groups, Predicate::Groups),
-            ("userAgents", user_agents, Predicate::UserAgent),
-        ];
-        for (field, entries, predicate) in others {
-            predicates.extend(terms(field, entries)?.map(predicate));
-        }
+        predicates.extend(terms("namespaces", namespaces)?.map(Predicate::Namespace));
+        predicates.extend(terms("names", names)?.map(Predicate::Name));
+        predicates.extend(terms("users", users)?.map(Predicate::User));
+        predicates.extend(terms("groups", groups)?.map(Predicate::Groups));
+        predicates.extend(terms("userAgents", user_agents)?.map(Predicate::UserAgent));
         Ok(Matcher(predicates.into()))
     }
 

@@ -110,13 +110,10 @@ impl FlowTable {
         let mut admission = Admission::default();
         let matching = |rule: &&Rule| rule.matcher.admits(&asked.subject);
         for rule in self.rules.iter().filter(matching) {
-            if any_open {
-                breakers
-                    .admit_rule(&rule.state.id, now, asked.noise)
-                    .map_err(|(refusal, rejection)| {
-                        rule.state.count_refusal(rejection.reason);
-                        refusal
-                    })?;
+            if any_open && let Err(refusal) = breakers.admit_rule(&rule.state.id, now, asked.noise)
+            {
+                rule.state.count_refusal(Reason::BreakerOpen);
+                return Err(refusal);
             }
             match (rule.decide(&self.live, &asked), rule.mode) {
                 (Decision::Admit(permit), mode) => {
