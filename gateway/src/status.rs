@@ -70,6 +70,8 @@ pub struct Refusal {
     pub rule: Option<String>,
     /// `Status.details`, already JSON, where Kubernetes' clients look into it.
     pub details: Option<serde_json::Value>,
+    /// `Status.metadata`, already JSON; boxed, for only a list whose version is gone has one.
+    pub metadata: Option<Box<serde_json::Value>>,
 }
 
 impl Refusal {
@@ -89,6 +91,7 @@ impl Refusal {
             retry_after: None,
             rule: None,
             details: None,
+            metadata: None,
         }
     }
 
@@ -151,11 +154,13 @@ impl Refusal {
         details
     }
 
-    fn encode_json(&self) -> Bytes {
+    pub(crate) fn encode_json(&self) -> Bytes {
+        let metadata = self.metadata.as_deref().cloned();
+        let metadata = metadata.unwrap_or_else(|| serde_json::json!({}));
         let status = serde_json::json!({
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": metadata,
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,

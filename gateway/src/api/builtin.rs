@@ -139,6 +139,7 @@ fn lower(row: &Row) -> ResourceKind {
         field_labels: field_labels(group, plural),
         merge: Some(merge),
         schema: None,
+        columns: None,
         is_custom: false,
     }
 }

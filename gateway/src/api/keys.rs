@@ -56,6 +56,27 @@ pub fn range(prefix: &str) -> KeyRange {
     KeyRange::prefix(prefix.as_bytes())
 }
 
+/// The part of a range behind one of its keys.
+#[must_use]
+pub fn after(range: KeyRange, key: &Bytes) -> KeyRange {
+    let mut next = key.to_vec();
+    next.push(0);
+    from(range, Bytes::from(next))
+}
+
+/// The part of a range from a key on.
+#[must_use]
+pub fn from(range: KeyRange, start: Bytes) -> KeyRange {
+    match range {
+        KeyRange::Between(first, end) if first < start => {
+            KeyRange::Between(start.min(end.clone()), end)
+        }
+        // What is behind a single key is nothing.
+        KeyRange::Key(only) if only < start => KeyRange::Between(only.clone(), only),
+        other => other,
+    }
+}
+
 /// Namespace and name of a key of this kind; the namespace is empty for cluster-wide kinds.
 #[must_use]
 pub fn parse<'k>(kind: &ResourceKind, prefix: &str, key: &'k [u8]) -> Option<(&'k str, &'k str)> {

@@ -11,8 +11,19 @@ pub mod object;
 pub mod resource;
 pub mod seek;
 pub mod selectors;
+pub mod server;
+pub mod storage;
+pub mod view;
+
+mod namespaces;
+mod serve;
 
 mod builtin;
 
 pub mod rbac;
 pub mod table;
+
+pub use server::{ApiOptions, ApiServer};
+
+#[cfg(test)]
+mod tests;

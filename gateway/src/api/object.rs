@@ -116,7 +116,7 @@ impl Opening {
     pub fn alone(kind: &ResourceKind) -> Self {
         Opening(
             format!(
-                "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{{\"resourceVersion\":\"",
+                "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{{",
                 kind.kind,
                 kind.api_version()
             )
@@ -130,7 +130,7 @@ impl Opening {
         if kind.is_custom {
             Opening::alone(kind)
         } else {
-            Opening(b"{\"metadata\":{\"resourceVersion\":\"".to_vec())
+            Opening(b"{\"metadata\":{".to_vec())
         }
     }
 
@@ -140,11 +140,15 @@ impl Opening {
         let Some(rest) = metadata_at(stored).and_then(|at| stored.get(at..)) else {
             return false;
         };
-        out.reserve(self.0.len() + 24 + rest.len());
+        out.reserve(self.0.len() + 48 + rest.len());
         out.extend_from_slice(&self.0);
-        put_number(out, revision.get());
-        // An object without a single field of metadata cannot be: all have a name.
-        out.extend_from_slice(b"\",");
+        // What a dry run made has no version.
+        if revision != Revision::ZERO {
+            out.extend_from_slice(b"\"resourceVersion\":\"");
+            put_number(out, revision.get());
+            // Other fields follow: all objects have a name.
+            out.extend_from_slice(b"\",");
+        }
         out.extend_from_slice(rest);
         true
     }

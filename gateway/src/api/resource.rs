@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::builtin;
 use super::errors::Cause;
 use super::merge::Shape;
+use super::table::Columns;
 
 /// Checks, prunes and defaults an object of a custom kind; what it returns makes a 422.
 pub type Schema = dyn Fn(&mut Value) -> Vec<Cause> + Send + Sync;
@@ -91,11 +92,13 @@ pub struct ResourceKind {
     pub merge: Option<&'static Shape>,
     /// For custom kinds with a schema: checks and prunes an object before it is stored.
     pub schema: Option<Arc<Schema>>,
+    /// For custom kinds: the columns of its tables. `None` has those of the kind's name.
+    pub columns: Option<Columns>,
     /// Whether a custom resource definition made it.
     pub is_custom: bool,
 }
 
-/// What every kind of the table can do; there is no kind with less.
+/// What can be done to the objects of every kind; see [`ResourceKind::verbs`] for the exception.
 pub const VERBS: [&str; 8] = [
     "create",
     "delete",
@@ -108,6 +111,13 @@ pub const VERBS: [&str; 8] = [
 ];
 
 impl ResourceKind {
+    /// What can be done to its objects: all of [`VERBS`], but namespaces do not go in crowds.
+    pub fn verbs(&self) -> impl Iterator<Item = &'static str> {
+        let is_kept = self.group.is_empty() && self.plural == "namespaces";
+        let all = VERBS.iter().copied();
+        all.filter(move |verb| !(is_kept && *verb == "deletecollection"))
+    }
+
     /// `v1` or `apps/v1`.
     #[must_use]
     pub fn api_version(&self) -> String {

@@ -9,8 +9,12 @@ mod label;
 pub use field::FieldSelector;
 pub use label::LabelSelector;
 
+use sluice_metastore::KeyRange;
+
 use super::errors;
+use super::keys;
 use super::meta::Peek;
+use super::names;
 use super::resource::ResourceKind;
 use crate::status::Refusal;
 
@@ -39,16 +43,19 @@ impl Selectors {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// The one name that can be selected, if `metadata.name` is required.
+    /// The keys that can hold selected objects, out of those of `namespace` (empty: of all).
     #[must_use]
-    pub fn required_name(&self) -> Option<&str> {
-        self.fields.required("metadata.name")
-    }
-
-    /// The one namespace that can be selected, if `metadata.namespace` is required.
-    #[must_use]
-    pub fn required_namespace(&self) -> Option<&str> {
-        self.fields.required("metadata.namespace")
+    pub fn range(&self, kind: &ResourceKind, namespace: &str) -> KeyRange {
+        let scope = match self.fields.required("metadata.namespace") {
+            Some(only) if namespace.is_empty() && names::is_path_segment(only) => only,
+            _ => namespace,
+        };
+        match self.fields.required("metadata.name") {
+            Some(name) if !kind.is_namespaced() || !scope.is_empty() => {
+                KeyRange::Key(keys::object(kind, scope, name))
+            }
+            _ => keys::range(&keys::prefix_in(kind, scope)),
+        }
     }
 
     /// Whether a stored object is selected; `place` is its namespace and name. A value that this

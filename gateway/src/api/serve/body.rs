@@ -1,0 +1,269 @@
+//! Request bodies: JSON and YAML into one object.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use crate::api::errors;
+use crate::api::storage::Object;
+use crate::body::{Body, BodyError};
+use crate::status::Refusal;
+
+/// The greatest body taken, as in a kube-apiserver.
+pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
+/// Duplicates named to a client; more teach it nothing.
+const DUPLICATES_MAX: usize = 16;
+
+/// What is done about fields given twice. Unknown fields are not looked for: the built-in kinds
+/// have no schema here, and custom ones prune by theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FieldValidation {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+impl FieldValidation {
+    pub(crate) fn parse(word: &str) -> Result<Self, Refusal> {
+        match word {
+            "" | "Warn" => Ok(FieldValidation::Warn),
+            "Ignore" => Ok(FieldValidation::Ignore),
+            "Strict" => Ok(FieldValidation::Strict),
+            other => Err(errors::bad_request(format!(
+                "invalid fieldValidation \"{other}\": use Ignore, Warn or Strict"
+            ))),
+        }
+    }
+}
+
+/// An object as sent, and the warnings it earned.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    pub(crate) object: Object,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Reads a body whole.
+pub(crate) async fn collect(body: Body) -> Result<Bytes, Refusal> {
+    body.collect_up_to(BODY_BYTES_MAX)
+        .await
+        .map_err(|error| match error {
+            BodyError::Cut(_) => errors::too_large(BODY_BYTES_MAX),
+            BodyError::Transport(error) => {
+                errors::bad_request(format!("request body could not be read: {error}"))
+            }
+        })
+}
+
+/// The media type of a body, without parameters; JSON when it is not said.
+pub(crate) fn media_type(headers: &HeaderMap) -> &str {
+    let value = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok());
+    let media = value
+        .and_then(|v| v.split(';').next())
+        .unwrap_or_default()
+        .trim();
+    if media.is_empty() {
+        "application/json"
+    } else {
+        media
+    }
+}
+
+/// Reads an object of a body.
+///
+/// # Errors
+/// 415 for a type that is not read, 400 for what is no object, or has duplicates where they matter.
+pub(crate) fn decode(
+    headers: &HeaderMap,
+    bytes: &[u8],
+    validation: FieldValidation,
+) -> Result<Decoded, Refusal> {
+    let (value, duplicates) = match media_type(headers) {
+        "application/json" => read_json(bytes)?,
+        // The parser itself refuses duplicate keys in YAML.
+        "application/yaml" | "application/x-yaml" | "text/yaml" => (read_yaml(bytes)?, Vec::new()),
+        other => {
+            return Err(errors::unsupported_media_type(format!(
+                "the body of the request was in an unknown format: media type \"{other}\"; accepted media types include: application/json, application/yaml"
+            )));
+        }
+    };
+    let Value::Object(object) = value else {
+        return Err(errors::bad_request("the body is not an object"));
+    };
+    let warnings: Vec<String> = duplicates
+        .iter()
+        .map(|path| format!("duplicate field \"{path}\""))
+        .collect();
+    match validation {
+        FieldValidation::Strict if !warnings.is_empty() => {
+            let message = format!("strict decoding error: {}", warnings.join(", "));
+            Err(errors::bad_request(message))
+        }
+        FieldValidation::Ignore => Ok(Decoded {
+            object,
+            warnings: Vec::new(),
+        }),
+        _ => Ok(Decoded { object, warnings }),
+    }
+}
+
+/// A value, and the paths of fields that occur twice in it; the last one counts.
+fn read_json(bytes: &[u8]) -> Result<(Value, Vec<String>), Refusal> {
+    let found = RefCell::new(Vec::new());
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let seed = Watchful {
+        path: String::new(),
+        found: &found,
+    };
+    let value = seed
+        .deserialize(&mut reader)
+        .and_then(|value| reader.end().map(|()| value));
+    let value = value.map_err(|error| {
+        errors::bad_request(format!("the object provided is unrecognized: {error}"))
+    })?;
+    Ok((value, found.into_inner()))
+}
+
+fn read_yaml(bytes: &[u8]) -> Result<Value, Refusal> {
+    let text =
+        std::str::from_utf8(bytes).map_err(|_| errors::bad_request("the body is not UTF-8"))?;
+    serde_saphyr::from_str(text)
+        .map_err(|error| errors::bad_request(format!("error parsing YAML: {error}")))
+}
+
+/// Builds a value and notes duplicate fields on the way.
+struct Watchful<'f> {
+    path: String,
+    found: &'f RefCell<Vec<String>>,
+}
+
+impl<'de> DeserializeSeed<'de> for Watchful<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Watchful<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        let number = Number::from_f64(value);
+        number
+            .map(Value::Number)
+            .ok_or_else(|| E::custom("not a number"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        loop {
+            let path = format!("{}[{}]", self.path, list.len());
+            match seq.next_element_seed(Watchful {
+                path,
+                found: self.found,
+            })? {
+                Some(value) => list.push(value),
+                None => return Ok(Value::Array(list)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let path = if self.path.is_empty() {
+                key.clone()
+            } else {
+                format!("{}.{key}", self.path)
+            };
+            let value = map.next_value_seed(Watchful {
+                path: path.clone(),
+                found: self.found,
+            })?;
+            if object.insert(key, value).is_some() {
+                let mut found = self.found.try_borrow_mut().map_err(A::Error::custom)?;
+                if found.len() < DUPLICATES_MAX {
+                    found.push(path);
+                }
+            }
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn headers(media: &'static str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+        headers
+    }
+
+    #[test]
+    fn duplicates_are_named() {
+        let twice = br#"{"a":{"b":1,"b":2},"l":[{"x":1,"x":1}]}"#;
+        let json = headers("application/json; charset=utf-8");
+        let warned = decode(&json, twice, FieldValidation::Warn).unwrap();
+        assert_eq!(warned.object["a"]["b"], 2);
+        assert_eq!(
+            warned.warnings,
+            ["duplicate field \"a.b\"", "duplicate field \"l[0].x\""]
+        );
+        let refused = decode(&json, twice, FieldValidation::Strict).unwrap_err();
+        assert_eq!(refused.code, 400);
+        let ignored = decode(&json, twice, FieldValidation::Ignore).unwrap();
+        assert!(ignored.warnings.is_empty());
+    }
+
+    #[test]
+    fn yaml_is_read_and_protobuf_is_not() {
+        let yaml = b"kind: ConfigMap\ndata:\n  a: \"1\"\n";
+        let read = decode(&headers("application/yaml"), yaml, FieldValidation::Strict).unwrap();
+        assert_eq!(read.object["data"]["a"], "1");
+        let protobuf = headers("application/vnd.kubernetes.protobuf");
+        let refused = decode(&protobuf, b"k8s\0", FieldValidation::Warn).unwrap_err();
+        assert_eq!(refused.code, 415);
+        for bad in [b"[]".as_ref(), b"{", b"{} x", b""] {
+            let refused = decode(&headers("application/json"), bad, FieldValidation::Warn);
+            assert_eq!(refused.unwrap_err().code, 400);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Requests for objects, and the answers to them: what lies between HTTP and [`super::storage`].
+
+mod body;
+mod form;
+mod options;
+mod patch;
+mod read;
+mod scale;
+mod strategic;
+mod watch;
+mod write;
+
+pub(crate) use read::{get, list};
+pub(crate) use scale::serve as scale;
+pub(crate) use watch::serve as watch;
+pub(crate) use write::{create, delete, delete_collection, patch, update};
+
+use http::HeaderMap;
+
+use super::rbac::Attributes;
+use super::resource::ResourceKind;
+use super::server::ApiServer;
+use super::storage::{Part, Target};
+use crate::context::RequestContext;
+use crate::request::RequestInfo;
+
+/// One request for objects of one kind.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) server: &'a ApiServer,
+    pub(crate) ctx: &'a RequestContext,
+    pub(crate) info: &'a RequestInfo,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) kind: &'a ResourceKind,
+    pub(crate) part: Part,
+}
+
+impl<'a> Call<'a> {
+    /// The path's namespace; empty for cluster-wide kinds, whatever the attribute says.
+    fn namespace(&self) -> &'a str {
+        if self.kind.is_namespaced() {
+            self.info.namespace()
+        } else {
+            ""
+        }
+    }
+
+    fn target(&self) -> Target<'a> {
+        Target {
+            kind: self.kind,
+            namespace: self.namespace(),
+            name: self.info.name(),
+        }
+    }
+
+    fn query(&self, key: &str) -> String {
+        self.info.query_value(key).unwrap_or_default().into_owned()
+    }
+}
+
+/// A request's attributes in the words rules are written in.
+pub(crate) fn attributes(info: &RequestInfo) -> Attributes<'_> {
+    Attributes {
+        verb: info.verb_name(),
+        group: info.group(),
+        resource: info.resource(),
+        subresource: info.subresource(),
+        namespace: info.namespace(),
+        name: info.name(),
+        path: info.path(),
+    }
+}
