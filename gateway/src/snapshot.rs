@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::api::ApiServer;
 use crate::authn::Authenticator;
 use crate::flow::FlowTable;
 use crate::upstream::Cluster;
@@ -15,6 +16,8 @@ use crate::upstream::Cluster;
 pub enum Target {
     /// Real kube-apiservers.
     Upstream(Arc<Cluster>),
+    /// The Kubernetes API of our own.
+    Api(Arc<ApiServer>),
 }
 
 /// One cluster as clients see it.

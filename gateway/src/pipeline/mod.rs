@@ -135,6 +135,7 @@ impl Gateway {
             Target::Upstream(cluster) => {
                 forward::forward(cluster, &context, &info, request).await?
             }
+            Target::Api(api) => api.serve(&context, &info, request).await,
         };
         if let Some(served) = response.extensions_mut().remove::<Served>() {
             trace.endpoint(served);
