@@ -15,6 +15,7 @@ pub mod server;
 pub mod storage;
 pub mod view;
 
+mod compact;
 mod namespaces;
 mod serve;
 

@@ -5,7 +5,7 @@
 //! goes on where it was. Objects that others hold up by finalizers keep their namespace until the
 //! last of them is gone; it is looked at again whenever the store has changed.
 
-use std::sync::Weak;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -28,8 +28,8 @@ const CHUNK: usize = 500;
 /// all the time, and each look costs one count a kind.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// Ends namespaces until the registry is gone.
-pub(super) async fn run(storage: Storage, registry: Weak<Registry>) {
+/// Ends namespaces until the store has stopped.
+pub(super) async fn run(storage: Storage, registry: Arc<Registry>) {
     loop {
         let mut watcher = match follow(&storage) {
             Ok(watcher) => watcher,
@@ -41,11 +41,7 @@ pub(super) async fn run(storage: Storage, registry: Weak<Registry>) {
         let mut newest = storage.store().subscribe();
         loop {
             newest.borrow_and_update();
-            let Some(table) = registry.upgrade().map(|r| r.table()) else {
-                return;
-            };
-            let n_left = end_all(&storage, table.kinds()).await;
-            drop(table);
+            let n_left = end_all(&storage, registry.table().kinds()).await;
             // With namespaces left, any change may be the one they wait for; else only theirs.
             let is_alive = if n_left > 0 {
                 tokio::time::sleep(LOOK_AGAIN_AFTER).await;
@@ -72,7 +68,7 @@ fn follow(storage: &Storage) -> Result<Watcher, sluice_metastore::Error> {
 }
 
 /// Ends what can be ended; answers how many namespaces are left in their ending.
-async fn end_all(storage: &Storage, kinds: &[std::sync::Arc<ResourceKind>]) -> usize {
+async fn end_all(storage: &Storage, kinds: &[Arc<ResourceKind>]) -> usize {
     let Some(namespaces) = kinds
         .iter()
         .find(|k| k.group.is_empty() && k.plural == "namespaces")
@@ -124,7 +120,7 @@ fn holds(object: &Object) -> bool {
 /// Deletes a namespace's content, and lets it go when there is none left.
 async fn end(
     storage: &Storage,
-    kinds: &[std::sync::Arc<ResourceKind>],
+    kinds: &[Arc<ResourceKind>],
     namespaces: &ResourceKind,
     name: &str,
 ) -> Result<bool, Refusal> {

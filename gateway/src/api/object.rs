@@ -146,8 +146,10 @@ impl Opening {
         if revision != Revision::ZERO {
             out.extend_from_slice(b"\"resourceVersion\":\"");
             put_number(out, revision.get());
-            // Other fields follow: all objects have a name.
-            out.extend_from_slice(b"\",");
+            out.push(b'"');
+            if !rest.starts_with(b"}") {
+                out.push(b',');
+            }
         }
         out.extend_from_slice(rest);
         true

@@ -1,13 +1,16 @@
 //! The API server: who may, which kind, which verb.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::request::Parts;
 use http::{Request, Response};
 use serde_json::Value;
 use sluice_metastore::Error;
 use sluice_metastore::store::Store;
+use tokio::task::JoinSet;
 
+use super::compact;
 use super::errors;
 use super::namespaces;
 use super::rbac::{Attributes, message};
@@ -22,10 +25,22 @@ use crate::request::{RequestInfo, Verb};
 use crate::status::Refusal;
 
 /// How an [`ApiServer`] is opened.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct ApiOptions {
     /// Where time and random numbers come from.
     pub sources: Sources,
+    /// How often history is let go; never with `None`, when somebody else compacts the store.
+    pub compact_every: Option<Duration>,
+}
+
+impl Default for ApiOptions {
+    fn default() -> Self {
+        ApiOptions {
+            sources: Sources::default(),
+            // A kube-apiserver's interval.
+            compact_every: Some(Duration::from_secs(300)),
+        }
+    }
 }
 
 /// The Kubernetes API over one store.
@@ -33,6 +48,8 @@ pub struct ApiServer {
     storage: Storage,
     registry: Arc<Registry>,
     views: Views,
+    /// What runs beside the requests; it ends with the server.
+    _tasks: JoinSet<()>,
 }
 
 impl ApiServer {
@@ -41,13 +58,19 @@ impl ApiServer {
     /// # Errors
     /// When the store cannot be read.
     pub fn open(store: Store, options: ApiOptions) -> Result<Arc<ApiServer>, Error> {
+        let storage = Storage::new(store, options.sources);
+        let registry = Arc::new(Registry::new());
+        let mut tasks = JoinSet::new();
+        if let Some(every) = options.compact_every {
+            tasks.spawn(compact::run(storage.store().clone(), every));
+        }
+        tasks.spawn(namespaces::run(storage.clone(), Arc::clone(&registry)));
         let server = Arc::new(ApiServer {
-            storage: Storage::new(store, options.sources),
-            registry: Arc::new(Registry::new()),
+            storage,
+            registry,
             views: Views::default(),
+            _tasks: tasks,
         });
-        let storage = server.storage.clone();
-        tokio::spawn(namespaces::run(storage, Arc::downgrade(&server.registry)));
         Ok(server)
     }
 

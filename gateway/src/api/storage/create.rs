@@ -2,8 +2,7 @@
 
 use bytes::Bytes;
 use serde_json::json;
-use sluice_metastore::txn::{Op, Put};
-use sluice_metastore::{LeaseId, Record, Revision};
+use sluice_metastore::{Record, Revision};
 
 use super::{Object, Storage, Stored, Target, WriteOptions, at_revision, decoded, prepare};
 use crate::api::errors;
@@ -81,12 +80,7 @@ impl Storage {
                 let revision = Revision::ZERO;
                 return Ok(Inserted::Done(Stored { value, revision }));
             }
-            let put = Op::Put(Put {
-                key: key.clone(),
-                value: Some(value.clone()),
-                lease: Some(LeaseId::NONE),
-                want_previous: false,
-            });
+            let put = self.put(target.kind, &key, value.clone()).await?;
             let answer = self.commit(compares, put).await?;
             if answer.succeeded {
                 let revision = answer.revision;

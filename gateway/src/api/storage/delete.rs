@@ -86,7 +86,7 @@ impl Storage {
             }
             if !options.dry_run {
                 let answer = if is_marking {
-                    self.swap(&key, record.mod_revision(), stored.value.clone())
+                    self.swap(kind, &key, record.mod_revision(), stored.value.clone())
                         .await?
                 } else {
                     self.remove(target, record.mod_revision()).await?

@@ -10,6 +10,7 @@
 
 mod create;
 mod delete;
+mod expiry;
 mod list;
 mod prepare;
 mod reach;
@@ -29,8 +30,9 @@ use serde_json::{Map, Value};
 use sluice_metastore::read::{At, Range};
 use sluice_metastore::store::Store;
 use sluice_metastore::txn::{Compare, Op, Put, Relation, Target as Compared, Txn, TxnAnswer};
-use sluice_metastore::{KeyRange, LeaseId, Record, Revision};
+use sluice_metastore::{KeyRange, Record, Revision};
 
+use self::expiry::Leases;
 use super::errors;
 use super::keys;
 use super::object;
@@ -141,13 +143,18 @@ impl From<&Record> for Stored {
 pub struct Storage {
     store: Store,
     sources: Sources,
+    leases: Leases,
 }
 
 impl Storage {
     /// The objects of a store.
     #[must_use]
     pub fn new(store: Store, sources: Sources) -> Self {
-        Storage { store, sources }
+        Storage {
+            store,
+            sources,
+            leases: Leases::default(),
+        }
     }
 
     /// The store itself.
@@ -193,17 +200,24 @@ impl Storage {
     /// Puts a value where the key is still at `expected` (zero: absent).
     async fn swap(
         &self,
+        kind: &ResourceKind,
         key: &Bytes,
         expected: Revision,
         value: Bytes,
     ) -> Result<TxnAnswer, Refusal> {
-        let put = Op::Put(Put {
+        let put = self.put(kind, key, value).await?;
+        self.commit(vec![at_revision(key, expected)], put).await
+    }
+
+    /// The write of an object's value, on a lease if the kind's objects go by themselves.
+    async fn put(&self, kind: &ResourceKind, key: &Bytes, value: Bytes) -> Result<Op, Refusal> {
+        let lease = self.leases.of(kind, &self.store).await?;
+        Ok(Op::Put(Put {
             key: key.clone(),
             value: Some(value),
-            lease: Some(LeaseId::NONE),
+            lease: Some(lease),
             want_previous: false,
-        });
-        self.commit(vec![at_revision(key, expected)], put).await
+        }))
     }
 
     async fn commit(&self, compares: Vec<Compare>, op: Op) -> Result<TxnAnswer, Refusal> {

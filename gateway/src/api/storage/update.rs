@@ -59,7 +59,8 @@ impl Storage {
             let answer = if is_done(target.kind, &new) {
                 self.remove(target, expected).await?
             } else {
-                self.swap(&key, expected, value.clone()).await?
+                self.swap(target.kind, &key, expected, value.clone())
+                    .await?
             };
             if answer.succeeded {
                 let revision = answer.revision;

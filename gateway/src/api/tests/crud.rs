@@ -343,3 +343,38 @@ async fn who_is_no_master_is_refused_by_default() {
     let response = client.server.serve(&ctx, &info, request).await;
     assert_eq!(response.status(), 403);
 }
+
+#[tokio::test]
+async fn events_hang_on_a_shared_lease_and_others_on_none() {
+    let client = Client::new().await;
+    let events = "/api/v1/namespaces/default/events";
+    for name in ["a", "b"] {
+        client.make(events, named(name)).await;
+    }
+    client.make(CONFIGMAPS, named("c")).await;
+    let store = client.server.storage().store();
+    let leases = store.leases();
+    assert_eq!(leases.len(), 1);
+    let lease = store.lease_remaining(leases[0]).unwrap();
+    assert_eq!(lease.keys.len(), 2);
+    assert_eq!(lease.granted, Duration::from_secs(3660));
+    // When it ends, watchers are told of both.
+    let mut stream = client.watch(&format!("{events}?watch=1")).await;
+    store.lease_revoke(leases[0]).await.unwrap();
+    let told: Vec<_> = [
+        stream.told().await,
+        stream.told().await,
+        stream.told().await,
+        stream.told().await,
+    ]
+    .into_iter()
+    .map(|(kind, name, _)| (kind, name))
+    .collect();
+    let expected = [
+        ("ADDED", "a"),
+        ("ADDED", "b"),
+        ("DELETED", "a"),
+        ("DELETED", "b"),
+    ];
+    assert_eq!(told, expected.map(|(k, n)| (k.to_owned(), n.to_owned())));
+}
