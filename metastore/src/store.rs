@@ -290,6 +290,12 @@ impl Store {
         }
     }
 
+    /// Bytes on disk beyond which puts are refused.
+    #[must_use]
+    pub fn quota_bytes(&self) -> u64 {
+        self.shared().options.quota_bytes
+    }
+
     /// What it has done so far.
     #[must_use]
     pub fn stats(&self) -> StoreStats {

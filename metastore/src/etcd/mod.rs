@@ -1,1 +1,37 @@
 //! The etcd v3 wire: the only place in this crate that names an HTTP or gRPC library.
+//!
+//! It serves what kube-apiserver, etcdctl and etcd's own tools ask of an etcd member, with etcd's
+//! codes and texts, over a [`Store`](crate::store::Store). It adds no state of its own but cursors
+//! of watches and counters: requests become values of the store ([`crate::txn`], [`crate::read`]),
+//! answers become messages built on the bytes each record was stored as.
+//!
+//! Bounds: messages of 2 MiB in, requests of 1.5 MiB, connections, watches a stream, bytes buffered
+//! for a client that does not read; each constant says why.
+//!
+//! It is not a cluster: there is one member, its own leader, and no user but by certificate.
+
+mod answer;
+mod auth;
+pub mod client;
+mod cluster;
+mod codec;
+mod convert;
+mod counters;
+mod errors;
+mod hash;
+mod health;
+mod http;
+mod kv;
+mod lease;
+mod listener;
+mod maintenance;
+mod options;
+mod proto;
+mod range_stream;
+mod shared;
+mod tls;
+mod watch;
+mod wire;
+
+pub use listener::Listener;
+pub use options::{EtcdOptions, EtcdTls, ListenError};

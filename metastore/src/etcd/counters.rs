@@ -1,0 +1,55 @@
+//! Counts of what the listener did, for `/metrics`.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// Relaxed counters: each is read alone, and no order between them is promised.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) ranges: Count,
+    pub(crate) puts: Count,
+    pub(crate) deletes: Count,
+    pub(crate) txns: Count,
+    pub(crate) watch_streams: Gauge,
+    pub(crate) watch_streams_opened: Count,
+    pub(crate) watchers: Gauge,
+    pub(crate) connections: Gauge,
+    pub(crate) events: Count,
+    pub(crate) progress_pushed: Count,
+}
+
+/// Only ever grows.
+#[derive(Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self, n: usize) {
+        self.0.fetch_add(n as u64, Ordering::Relaxed);
+    }
+
+    /// Adds one and answers how many there were before.
+    pub(crate) fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How many there are now; moved by the pair `up` and `down`.
+#[derive(Default)]
+pub(crate) struct Gauge(AtomicI64);
+
+impl Gauge {
+    pub(crate) fn up(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn down(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

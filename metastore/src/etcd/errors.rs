@@ -1,0 +1,125 @@
+//! Every refusal as the wire says it: the one place where etcd's codes and texts are written.
+//!
+//! etcd's client library knows its errors by their exact text, and kube-apiserver compares those;
+//! a right code under another text is not recognised. Texts that etcd does not have begin with
+//! `sluice:` so that nobody takes them for etcd's.
+
+use tonic::{Code, Status};
+
+use crate::Error;
+
+pub(crate) const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
+const FUTURE: &str = "etcdserver: mvcc: required revision is a future revision";
+const EMPTY_KEY: &str = "etcdserver: key is not provided";
+const KEY_NOT_FOUND: &str = "etcdserver: key not found";
+const VALUE_PROVIDED: &str = "etcdserver: value is provided";
+const LEASE_PROVIDED: &str = "etcdserver: lease is provided";
+const TOO_MANY_OPS: &str = "etcdserver: too many operations in txn request";
+const DUPLICATE_KEY: &str = "etcdserver: duplicate key given in txn request";
+const INVALID_SORT: &str = "etcdserver: invalid sort option";
+const TOO_LARGE: &str = "etcdserver: request is too large";
+const TOO_MANY_REQUESTS: &str = "etcdserver: too many requests";
+const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
+const LEASE_NOT_FOUND: &str = "etcdserver: requested lease not found";
+const LEASE_EXISTS: &str = "etcdserver: lease already exists";
+const LEASE_TTL_TOO_LARGE: &str = "etcdserver: too large lease TTL";
+const TIMED_OUT: &str = "etcdserver: request timed out";
+const STOPPED: &str = "etcdserver: server stopped";
+const CORRUPT: &str = "etcdserver: corrupt cluster";
+const AUTH_NOT_ENABLED: &str = "etcdserver: authentication is not enabled";
+const MEMBER_NOT_FOUND: &str = "etcdserver: member not found";
+const BAD_TRANSFEREE: &str = "etcdserver: bad leader transferee";
+/// Reasons of a refused watch; the library hands them to its caller as they are.
+pub(crate) const WATCH_ID_TAKEN: &str = "mvcc: duplicate watch ID provided on the WatchStream";
+/// See [`WATCH_ID_TAKEN`].
+pub(crate) const WATCH_RANGE_EMPTY: &str = "mvcc: watcher range is empty";
+/// See [`WATCH_ID_TAKEN`].
+pub(crate) const WATCHES_TOO_MANY: &str =
+    "sluice: too many watches on one stream: open another connection";
+
+/// The status of a refusal by the store.
+pub(crate) fn status(error: &Error) -> Status {
+    let (code, text) = match error {
+        Error::Compacted { .. } => (Code::OutOfRange, COMPACTED),
+        Error::Future { .. } => (Code::OutOfRange, FUTURE),
+        Error::EmptyKey => (Code::InvalidArgument, EMPTY_KEY),
+        Error::DuplicateKey => (Code::InvalidArgument, DUPLICATE_KEY),
+        Error::TooManyOps { .. } => (Code::InvalidArgument, TOO_MANY_OPS),
+        Error::TooLarge { .. } => (Code::InvalidArgument, TOO_LARGE),
+        Error::KeyNotFound => (Code::InvalidArgument, KEY_NOT_FOUND),
+        Error::LeaseNotFound => (Code::NotFound, LEASE_NOT_FOUND),
+        Error::LeaseExists => (Code::FailedPrecondition, LEASE_EXISTS),
+        Error::LeaseTtlTooLarge => (Code::OutOfRange, LEASE_TTL_TOO_LARGE),
+        Error::NoSpace => (Code::ResourceExhausted, NO_SPACE),
+        Error::Overloaded => (Code::ResourceExhausted, TOO_MANY_REQUESTS),
+        // The outcome is unknown: neither a success nor a clean failure, and clients know this text.
+        Error::Uncertain { .. } => (Code::Unavailable, TIMED_OUT),
+        Error::Stopped { .. } | Error::Io { .. } => (Code::Unavailable, STOPPED),
+        Error::Corrupt { .. } => (Code::DataLoss, CORRUPT),
+    };
+    Status::new(code, text)
+}
+
+pub(crate) fn empty_key() -> Status {
+    Status::invalid_argument(EMPTY_KEY)
+}
+
+/// Also what etcd answers to an operation of a transaction that names no request.
+pub(crate) fn key_not_found() -> Status {
+    Status::invalid_argument(KEY_NOT_FOUND)
+}
+
+pub(crate) fn value_provided() -> Status {
+    Status::invalid_argument(VALUE_PROVIDED)
+}
+
+pub(crate) fn lease_provided() -> Status {
+    Status::invalid_argument(LEASE_PROVIDED)
+}
+
+pub(crate) fn too_many_ops() -> Status {
+    Status::invalid_argument(TOO_MANY_OPS)
+}
+
+pub(crate) fn invalid_sort() -> Status {
+    Status::invalid_argument(INVALID_SORT)
+}
+
+pub(crate) fn too_large() -> Status {
+    Status::invalid_argument(TOO_LARGE)
+}
+
+pub(crate) fn timed_out() -> Status {
+    Status::unavailable(TIMED_OUT)
+}
+
+pub(crate) fn stopped() -> Status {
+    Status::unavailable(STOPPED)
+}
+
+pub(crate) fn auth_not_enabled() -> Status {
+    Status::failed_precondition(AUTH_NOT_ENABLED)
+}
+
+pub(crate) fn member_not_found() -> Status {
+    Status::not_found(MEMBER_NOT_FOUND)
+}
+
+pub(crate) fn bad_transferee() -> Status {
+    Status::failed_precondition(BAD_TRANSFEREE)
+}
+
+/// A call that etcd has and this store does not; `why` says what to do instead.
+pub(crate) fn unimplemented(why: &str) -> Status {
+    Status::unimplemented(format!("sluice: {why}"))
+}
+
+/// The same refusals as etcd words them for streamed lists.
+pub(crate) fn stream_sort_unsupported() -> Status {
+    Status::unimplemented("RangeStream does not support custom sort orders")
+}
+
+/// See [`stream_sort_unsupported`].
+pub(crate) fn stream_bounds_unsupported() -> Status {
+    Status::unimplemented("RangeStream does not support revision filters")
+}

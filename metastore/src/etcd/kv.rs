@@ -1,0 +1,150 @@
+//! The KV service: reads, writes, transactions, compaction.
+//!
+//! Reads are served from the store's published root and never wait for a write. A write answers
+//! when it is durable, with its own revision.
+
+use std::sync::Arc;
+
+use prost::Message;
+use tonic::{Request, Response, Status};
+
+use super::proto::etcdserverpb as pb;
+use super::proto::etcdserverpb::kv_server::Kv;
+use super::range_stream::{self, RangeChunks};
+use super::shared::Shared;
+use super::{answer, convert, errors};
+use crate::read::{Projection, Range, RangeAnswer};
+use crate::txn::OpAnswer;
+use crate::{Error, KeyRange, Revision};
+
+/// etcd's `--max-request-bytes`; what kube-apiserver's own limit of an object is built on.
+pub(crate) const REQUEST_BYTES_MAX: usize = 1536 * 1024;
+/// Records up to which a read is gathered on the spot: some tens of microseconds. Longer ones move
+/// to a thread that may block, so that a full list does not hold up the connections of its core.
+const INLINE_RECORDS_MAX: usize = 512;
+
+/// The service.
+pub(crate) struct KvService(pub(crate) Arc<Shared>);
+
+impl KvService {
+    async fn read(&self, query: Range) -> Result<RangeAnswer, Status> {
+        let short = query.projection == Projection::CountOnly
+            || matches!(query.range, KeyRange::Key(_))
+            || (query.limit.is_some_and(|limit| limit <= INLINE_RECORDS_MAX)
+                && query.sort.is_none());
+        let outcome = if short {
+            self.0.store.range(&query)
+        } else {
+            let store = self.0.store.clone();
+            let gathered = tokio::task::spawn_blocking(move || store.range(&query)).await;
+            gathered.unwrap_or_else(|lost| {
+                Err(Error::Stopped {
+                    reason: lost.to_string(),
+                })
+            })
+        };
+        outcome.map_err(|error| errors::status(&error))
+    }
+}
+
+#[tonic::async_trait]
+impl Kv for KvService {
+    type RangeStreamStream = RangeChunks;
+
+    async fn range(
+        &self,
+        request: Request<pb::RangeRequest>,
+    ) -> Result<Response<pb::RangeResponse>, Status> {
+        let request = request.into_inner();
+        let answer = self.read(convert::range(&request)?).await?;
+        self.0.counters.ranges.add(1);
+        // How kube-apiserver asks for the current revision before a consistent list: one key that
+        // does not exist. Its watch on that prefix is then told at once that it is up to date.
+        if answer.count == 0 && request.limit == 1 && request.range_end.is_empty() {
+            let nudged = self.0.nudges.touch(&request.key);
+            self.0.counters.progress_pushed.add(nudged);
+        }
+        let header = self.0.header(answer.revision);
+        let body = answer::range(answer, request.keys_only);
+        Ok(Response::new(pb::RangeResponse { header, ..body }))
+    }
+
+    async fn range_stream(
+        &self,
+        request: Request<pb::RangeRequest>,
+    ) -> Result<Response<RangeChunks>, Status> {
+        self.0.counters.ranges.add(1);
+        range_stream::chunks(&self.0, &request.into_inner()).map(Response::new)
+    }
+
+    async fn put(
+        &self,
+        request: Request<pb::PutRequest>,
+    ) -> Result<Response<pb::PutResponse>, Status> {
+        let request = within_limit(request)?;
+        let put = convert::put(&request)?;
+        let done = self.0.settle(self.0.store.put(put)).await?;
+        self.0.counters.puts.add(1);
+        let previous = match done.answers.into_iter().next() {
+            Some(OpAnswer::Put(previous)) => previous,
+            _ => None,
+        };
+        let header = self.0.header(done.revision);
+        Ok(Response::new(pb::PutResponse {
+            header,
+            ..answer::put(previous)
+        }))
+    }
+
+    async fn delete_range(
+        &self,
+        request: Request<pb::DeleteRangeRequest>,
+    ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
+        let delete = convert::delete(&within_limit(request)?)?;
+        let done = self.0.settle(self.0.store.delete(delete)).await?;
+        self.0.counters.deletes.add(1);
+        let (deleted, previous) = match done.answers.into_iter().next() {
+            Some(OpAnswer::Delete(deleted, previous)) => (deleted, previous),
+            _ => (0, Vec::new()),
+        };
+        let header = self.0.header(done.revision);
+        let body = answer::delete(deleted, previous);
+        Ok(Response::new(pb::DeleteRangeResponse { header, ..body }))
+    }
+
+    async fn txn(
+        &self,
+        request: Request<pb::TxnRequest>,
+    ) -> Result<Response<pb::TxnResponse>, Status> {
+        let request = within_limit(request)?;
+        let txn = convert::txn(&request, convert::TXN_OPS_MAX)?;
+        let done = self.0.settle(self.0.store.txn(txn)).await?;
+        self.0.counters.txns.add(1);
+        let header = self.0.header(done.revision);
+        Ok(Response::new(pb::TxnResponse {
+            header,
+            ..answer::txn(done, &request)
+        }))
+    }
+
+    /// `physical` asks to wait until the space is free. The store forgets as it goes and its floor
+    /// holds at once, so both forms answer alike.
+    async fn compact(
+        &self,
+        request: Request<pb::CompactionRequest>,
+    ) -> Result<Response<pb::CompactionResponse>, Status> {
+        let at = Revision::from_wire(request.into_inner().revision).unwrap_or(Revision::ZERO);
+        let current = self.0.settle(self.0.store.compact(at)).await?;
+        Ok(Response::new(pb::CompactionResponse {
+            header: self.0.header(current),
+        }))
+    }
+}
+
+fn within_limit<M: Message>(request: Request<M>) -> Result<M, Status> {
+    let request = request.into_inner();
+    if request.encoded_len() > REQUEST_BYTES_MAX {
+        return Err(errors::too_large());
+    }
+    Ok(request)
+}

@@ -1,0 +1,428 @@
+//! The sender of one watch stream.
+//!
+//! ```text
+//!            request, nudge, tick, newer revision
+//!                          |
+//!   idle --------------> pump: move each cursor, word its events
+//!    ^                     |
+//!    |   nothing to send   v        client takes one
+//!    +---------------- outbox -------------------------> sent
+//! ```
+//!
+//! Progress is told only from here and only after the pump: at that moment everything up to the
+//! revision told lies in the outbox before it, so it can be neither early nor out of order.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::watch::Receiver;
+use tokio::time::{Interval, MissedTickBehavior};
+use tonic::{Status, Streaming};
+
+use super::super::convert::key_range;
+use super::super::errors;
+use super::super::proto::etcdserverpb as pb;
+use super::super::proto::etcdserverpb::watch_request::RequestUnion;
+use super::super::shared::Shared;
+use super::active::Active;
+use super::nudge::Nudge;
+use crate::events::Watch;
+use crate::{Error, KeyRange, Revision};
+
+/// The watch id of answers that are about no watch, or about all of the stream.
+const NO_WATCH: i64 = -1;
+/// Watches of one stream; an apiserver holds a few, a proxy in front of many some thousands.
+const WATCHES_MAX: usize = 16 * 1024;
+/// Responses worded before they are sent: enough for one full frame of small ones.
+const OUTBOX_MAX: usize = 32;
+/// Passes over the cursors in search of one revision that all stand at, before letting others run.
+const PASSES_MAX: usize = 8;
+
+/// Owns every watch of a stream and is polled for what to send next.
+pub(crate) struct Sender {
+    shared: Arc<Shared>,
+    /// `None` once the client has nothing more to ask.
+    requests: Option<Streaming<pb::WatchRequest>>,
+    visible: Receiver<Revision>,
+    watches: BTreeMap<i64, Active>,
+    next_id: i64,
+    /// The first id the next pass of the pump looks at, so that busy watches do not starve others.
+    next_pumped: i64,
+    outbox: VecDeque<pb::WatchResponse>,
+    nudge: Arc<Nudge>,
+    ticks: Interval,
+    /// A progress request that is not answered yet; several count as one.
+    is_progress_due: bool,
+}
+
+impl Sender {
+    pub(crate) fn new(shared: Arc<Shared>, requests: Streaming<pb::WatchRequest>) -> Self {
+        shared.counters.watch_streams.up();
+        let ordinal = shared.counters.watch_streams_opened.next();
+        let mut ticks = tokio::time::interval(jittered(shared.progress_interval, ordinal));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.reset();
+        Sender {
+            visible: shared.store.subscribe(),
+            shared,
+            requests: Some(requests),
+            watches: BTreeMap::new(),
+            next_id: 0,
+            next_pumped: 0,
+            outbox: VecDeque::new(),
+            nudge: Arc::new(Nudge::default()),
+            ticks,
+            is_progress_due: false,
+        }
+    }
+
+    /// The next response. `Err(None)` ends the stream without a status, `Err(Some)` with one.
+    pub(crate) async fn next(&mut self) -> Result<pb::WatchResponse, Option<Status>> {
+        loop {
+            if let Some(response) = self.outbox.pop_front() {
+                return Ok(response);
+            }
+            if self.shared.stopping.is_cancelled() {
+                return Err(Some(errors::stopped()));
+            }
+            self.take_requests()?;
+            let visible = *self.visible.borrow_and_update();
+            self.pump(visible)?;
+            self.tell_nudged(visible)?;
+            self.tell_all(visible)?;
+            if !self.outbox.is_empty() {
+                continue;
+            }
+            if self.is_behind(visible) {
+                // A cursor moves a bounded way at a time. Others may run, then it goes on.
+                tokio::task::yield_now().await;
+            } else {
+                self.wait().await?;
+            }
+        }
+    }
+
+    /// Whether a watch that has begun stands below `visible`, or they stand apart while a progress
+    /// request needs them together.
+    fn is_behind(&self, visible: Revision) -> bool {
+        self.is_progress_due
+            || self
+                .watches
+                .values()
+                .any(|one| one.through() < visible && one.may_tell(visible))
+    }
+
+    /// Takes what the client has asked already, so that a stream of events cannot put off a cancel.
+    fn take_requests(&mut self) -> Result<(), Option<Status>> {
+        while self.outbox.len() < OUTBOX_MAX {
+            let Some(requests) = &mut self.requests else {
+                return Ok(());
+            };
+            match requests.message().now_or_never() {
+                None => return Ok(()),
+                Some(request) => self.requested(request)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until there may be something to send.
+    async fn wait(&mut self) -> Result<(), Option<Status>> {
+        // An ended stream of requests must not be polled again, and never wakes anyone.
+        let asked = async {
+            match &mut self.requests {
+                Some(requests) => requests.message().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            // First, so that a drain is not put off by traffic.
+            () = self.shared.stopping.cancelled() => Err(Some(errors::stopped())),
+            // A cancel or a new watch before more events.
+            request = asked => self.requested(request),
+            // The two below only lead back to the pump.
+            () = self.nudge.waited() => Ok(()),
+            // Fails when the store has closed.
+            newer = self.visible.changed(), if !self.watches.is_empty() => {
+                newer.map_err(|_closed| Some(errors::stopped()))
+            }
+            // Last: under traffic the notice would say nothing that the events do not.
+            _ = self.ticks.tick() => self.tick(),
+        }
+    }
+
+    fn requested(
+        &mut self,
+        request: Result<Option<pb::WatchRequest>, Status>,
+    ) -> Result<(), Option<Status>> {
+        match request.map_err(Some)? {
+            None => self.requests = None,
+            Some(request) => match request.request_union {
+                Some(RequestUnion::CreateRequest(create)) => self.create(create),
+                Some(RequestUnion::CancelRequest(cancel)) => self.cancel(cancel.watch_id),
+                Some(RequestUnion::ProgressRequest(_)) => {
+                    self.is_progress_due = !self.watches.is_empty();
+                }
+                // etcd passes over what it does not know, too.
+                None => {}
+            },
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, mut request: pb::WatchCreateRequest) {
+        if request.key.is_empty() {
+            request.key = bytes::Bytes::from_static(&[0]);
+        }
+        // Read before the watch begins: events above it are then certain to follow.
+        let current = self.shared.store.revision();
+        let range = key_range(&request.key, &request.range_end);
+        let id = match self.admit(&request, &range) {
+            Ok(id) => id,
+            Err(reason) => return self.refuse(current, reason),
+        };
+        let begun = self.shared.store.watch(Watch {
+            range: range.clone(),
+            start: Revision::from_wire(request.start_revision),
+            want_previous: request.prev_kv,
+        });
+        let created = pb::WatchResponse {
+            created: true,
+            ..self.about(id, current)
+        };
+        match begun {
+            Ok(watcher) => {
+                let mut active = Active::new(watcher, &request);
+                if active.wants_progress {
+                    active.nudge_key = self.shared.nudges.enter(&range, id, &self.nudge);
+                }
+                self.watches.insert(id, active);
+                self.shared.counters.watchers.up();
+                self.outbox.push_back(created);
+            }
+            Err(Error::Compacted { compacted, .. }) => {
+                self.outbox.push_back(created);
+                self.tell_compacted(id, compacted);
+            }
+            Err(error) => self.refuse(current, errors::status(&error).message()),
+        }
+    }
+
+    /// Chooses the watch's id, or says why there can be no such watch.
+    fn admit(
+        &mut self,
+        request: &pb::WatchCreateRequest,
+        range: &KeyRange,
+    ) -> Result<i64, &'static str> {
+        if request.start_revision < 0 {
+            return Err(errors::COMPACTED);
+        }
+        if matches!(range, KeyRange::Between(start, end) if start >= end) {
+            return Err(errors::WATCH_RANGE_EMPTY);
+        }
+        if self.watches.len() >= WATCHES_MAX {
+            return Err(errors::WATCHES_TOO_MANY);
+        }
+        if request.watch_id != 0 {
+            let is_taken = self.watches.contains_key(&request.watch_id);
+            return if is_taken {
+                Err(errors::WATCH_ID_TAKEN)
+            } else {
+                Ok(request.watch_id)
+            };
+        }
+        while self.watches.contains_key(&self.next_id) {
+            self.next_id += 1;
+        }
+        self.next_id += 1;
+        Ok(self.next_id - 1)
+    }
+
+    fn refuse(&mut self, current: Revision, reason: &str) {
+        self.outbox.push_back(pb::WatchResponse {
+            created: true,
+            canceled: true,
+            cancel_reason: reason.to_owned(),
+            ..self.about(NO_WATCH, current)
+        });
+    }
+
+    /// Cancels at the client's wish: without a reason, which the library takes for its own doing.
+    fn cancel(&mut self, id: i64) {
+        if self.forget(id) {
+            let current = self.shared.store.revision();
+            self.outbox.push_back(pb::WatchResponse {
+                canceled: true,
+                ..self.about(id, current)
+            });
+        }
+    }
+
+    fn forget(&mut self, id: i64) -> bool {
+        let Some(active) = self.watches.remove(&id) else {
+            return false;
+        };
+        if let Some(key) = &active.nudge_key {
+            self.shared.nudges.leave(key, id, &self.nudge);
+        }
+        self.shared.counters.watchers.down();
+        true
+    }
+
+    /// Moves each cursor that stands below `visible` and words what it finds, one batch a watch,
+    /// until the outbox is full.
+    fn pump(&mut self, visible: Revision) -> Result<(), Option<Status>> {
+        let from = self.next_pumped;
+        let ids: Vec<i64> = self
+            .watches
+            .range(from..)
+            .chain(self.watches.range(..from))
+            .filter(|(_, active)| active.through() < visible)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ids {
+            if self.outbox.len() >= OUTBOX_MAX {
+                self.next_pumped = id;
+                break;
+            }
+            self.advance(id)?;
+        }
+        Ok(())
+    }
+
+    /// Moves one cursor and words what it finds.
+    fn advance(&mut self, id: i64) -> Result<(), Option<Status>> {
+        let Some(active) = self.watches.get_mut(&id) else {
+            return Ok(());
+        };
+        match active.poll() {
+            Ok(None) => {}
+            Ok(Some(batch)) => {
+                self.shared.counters.events.add(batch.events.len());
+                let header = self.shared.header(batch.through);
+                self.outbox.extend(active.responses(id, batch, header));
+            }
+            Err(Error::Compacted { compacted, .. }) => {
+                self.forget(id);
+                self.tell_compacted(id, compacted);
+            }
+            Err(error) => return Err(Some(errors::status(&error))),
+        }
+        Ok(())
+    }
+
+    fn tell_compacted(&mut self, id: i64, floor: Revision) {
+        let current = self.shared.store.revision();
+        self.outbox.push_back(pb::WatchResponse {
+            canceled: true,
+            compact_revision: floor.to_wire(),
+            ..self.about(id, current)
+        });
+    }
+
+    /// Answers a progress request: one notice for the whole stream, at a revision that every watch
+    /// stands at. Without a watch, or with one that waits for the future, there is no answer, as
+    /// from etcd; while one lags, the answer waits for it.
+    fn tell_all(&mut self, visible: Revision) -> Result<(), Option<Status>> {
+        if !self.is_progress_due {
+            return Ok(());
+        }
+        if self.watches.is_empty() || self.watches.values().any(|one| !one.may_tell(visible)) {
+            self.is_progress_due = false;
+            return Ok(());
+        }
+        // Writes go on while cursors move, so they may come to stand apart; another pass takes
+        // those behind to where the first of them is.
+        for _ in 0..PASSES_MAX {
+            let places = || self.watches.values().map(Active::through);
+            let newest = places().max().unwrap_or(visible);
+            if places().all(|place| place == newest) && newest >= visible {
+                self.is_progress_due = false;
+                self.outbox.push_back(self.about(NO_WATCH, newest));
+                return Ok(());
+            }
+            if self.outbox.len() >= OUTBOX_MAX {
+                break;
+            }
+            self.pump(newest.max(visible))?;
+        }
+        Ok(())
+    }
+
+    /// Tells nudged watches how far they are, each after its own events.
+    fn tell_nudged(&mut self, visible: Revision) -> Result<(), Option<Status>> {
+        for id in self.nudge.take() {
+            if self
+                .watches
+                .get(&id)
+                .is_some_and(|active| active.through() < visible)
+            {
+                self.advance(id)?;
+            }
+            if self
+                .watches
+                .get(&id)
+                .is_some_and(|active| active.through() >= visible)
+            {
+                self.tell_one(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// The periodic notice, for watches that had nothing to hear since the last one.
+    fn tick(&mut self) -> Result<(), Option<Status>> {
+        let visible = *self.visible.borrow_and_update();
+        self.pump(visible)?;
+        let ids: Vec<i64> = self.watches.keys().copied().collect();
+        for id in ids {
+            let Some(active) = self.watches.get_mut(&id) else {
+                continue;
+            };
+            if std::mem::replace(&mut active.is_quiet, true) && active.through() >= visible {
+                self.tell_one(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells one watch how far it is, if it asked to hear and has begun.
+    fn tell_one(&mut self, id: i64) {
+        let Some(active) = self.watches.get(&id) else {
+            return;
+        };
+        let through = active.through();
+        if active.wants_progress && active.may_tell(through) {
+            self.outbox.push_back(self.about(id, through));
+        }
+    }
+
+    fn about(&self, id: i64, revision: Revision) -> pb::WatchResponse {
+        let header = self.shared.header(revision);
+        pb::WatchResponse {
+            header,
+            watch_id: id,
+            ..Default::default()
+        }
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        let ids: Vec<i64> = self.watches.keys().copied().collect();
+        for id in ids {
+            self.forget(id);
+        }
+        self.shared.counters.watch_streams.down();
+    }
+}
+
+/// Up to a tenth longer, differently for each stream, so that streams opened together do not tick
+/// together. The ordinal times the golden ratio spreads evenly without randomness.
+fn jittered(interval: Duration, ordinal: u64) -> Duration {
+    let spread = ordinal.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+    interval + interval.mul_f64(spread as f64 / f64::from(1_u32 << 16) / 10.0)
+}
