@@ -130,6 +130,9 @@ pub(crate) struct Log {
     /// For each slot, the newest revision that changed a key of it: a watcher past it has nothing
     /// to look for. Set before the revision becomes visible.
     newest: Vec<AtomicU64>,
+    /// For each slot, the newest revision below the floor that changed a key of it: a sleeping
+    /// watcher is overtaken only if it has not passed that. Set before the floor becomes visible.
+    buried: Vec<AtomicU64>,
     /// Where watchers of one family wait, by slot; the last is for those of no family.
     bells: Vec<Notify>,
 }
@@ -140,6 +143,7 @@ impl Log {
             chunks: RwLock::default(),
             bytes_max,
             newest: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
+            buried: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
             bells: (0..=SLOTS).map(|_| Notify::new()).collect(),
         }
     }
@@ -190,6 +194,37 @@ impl Log {
     pub(crate) fn is_quiet(&self, family: Option<Family>, next: Revision) -> bool {
         let newest = family.and_then(|family| self.newest.get(family.slot()));
         newest.is_some_and(|newest| newest.load(Ordering::Acquire) < next.get())
+    }
+
+    /// Whether changes of the family from `next` on have been given up, with `next` below the floor.
+    pub(crate) fn is_overtaken(&self, family: Option<Family>, next: Revision) -> bool {
+        let buried = family.and_then(|family| self.buried.get(family.slot()));
+        buried.is_none_or(|buried| buried.load(Ordering::Acquire) >= next.get())
+    }
+
+    /// Notes what lies between the floor that was and the one that is about to become visible.
+    pub(crate) fn bury(&self, old: Revision, floor: Revision) {
+        let chunks = self.chunks.read();
+        let start = chunks.all.partition_point(|chunk| chunk.last < old);
+        let buried = |mask, revision: Revision| {
+            for slot in slots(mask) {
+                if let Some(buried) = self.buried.get(slot) {
+                    buried.store(revision.get(), Ordering::Release);
+                }
+            }
+        };
+        for chunk in chunks.all.range(start..) {
+            if chunk.last < floor {
+                buried(chunk.mask, chunk.last);
+                continue;
+            }
+            let below = chunk
+                .changes
+                .iter()
+                .take_while(|change| change.revision < floor);
+            below.for_each(|change| buried(change.family.mask(), change.revision));
+            return;
+        }
     }
 
     /// The chunks that hold `from` and what follows, at most `limit` of them; `None` when changes

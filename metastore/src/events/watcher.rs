@@ -106,7 +106,11 @@ impl Watcher {
             return Ok(None);
         }
         if self.next < state.floor {
-            return Err(compacted(self.next, &state));
+            if self.shared.log.is_overtaken(self.family, self.next) {
+                return Err(compacted(self.next, &state));
+            }
+            // It slept while others' changes were given up.
+            self.next = state.floor;
         }
         let mut events = Vec::new();
         let mut looked = 0;

@@ -87,6 +87,7 @@ impl Sequencer {
         }
         self.state.swept = mark;
         self.is_view_stale = true;
+        self.has_swept_since_checkpoint = true;
     }
 
     /// Shows the swept state to readers when no batch in flight is about to.
@@ -97,13 +98,23 @@ impl Sequencer {
         }
     }
 
-    /// Starts a checkpoint in the background when the log has grown enough.
+    /// Starts a checkpoint in the background when the log has grown enough, or when space is short
+    /// and compaction has let something go that only a checkpoint can leave behind.
     pub(super) fn checkpoint(&mut self) {
-        let due = self.bytes_since_checkpoint >= self.shared.options.checkpoint_every_bytes;
-        if !due || self.is_checkpointing || self.closing.is_some() {
+        let options = &self.shared.options;
+        let is_idle = !self.is_checkpointing && self.closing.is_none();
+        let has_grown = self.bytes_since_checkpoint >= options.checkpoint_every_bytes;
+        let can_shrink = || {
+            let is_over = || self.shared.engine.size() > options.quota_bytes;
+            let is_swept = self.has_swept_since_checkpoint && !self.has_sweep();
+            is_swept && (self.was_short_of_space || is_over())
+        };
+        if !is_idle || !(has_grown || can_shrink()) {
             return;
         }
         self.bytes_since_checkpoint = 0;
+        self.has_swept_since_checkpoint = false;
+        self.was_short_of_space = false;
         let shared = Arc::clone(&self.shared);
         let epoch = self.epoch;
         let builder = std::thread::Builder::new().name("sluice-checkpoint".to_owned());

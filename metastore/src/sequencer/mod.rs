@@ -57,6 +57,10 @@ pub(crate) struct Sequencer {
     /// The assigned state was swept since the last publication.
     is_view_stale: bool,
     bytes_since_checkpoint: u64,
+    /// Something was swept that a new checkpoint would leave out.
+    has_swept_since_checkpoint: bool,
+    /// The engine refused a batch for want of space since the last checkpoint.
+    was_short_of_space: bool,
     is_checkpointing: bool,
     closing: Option<Vec<oneshot::Sender<()>>>,
 }
@@ -84,6 +88,8 @@ impl Sequencer {
             swept_for: found.state.floor,
             is_view_stale: false,
             bytes_since_checkpoint: found.replayed,
+            has_swept_since_checkpoint: false,
+            was_short_of_space: false,
             is_checkpointing: false,
             closing: None,
             state: found.state,

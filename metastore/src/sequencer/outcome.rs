@@ -98,6 +98,10 @@ impl Sequencer {
         if let Some(chunk) = head.chunk {
             self.shared.log.push(chunk);
         }
+        let floor = self.shared.view.load().floor;
+        if head.state.floor > floor {
+            self.shared.log.bury(floor, head.state.floor);
+        }
         let is_new = head.state.revision > self.visible;
         self.visible = head.state.revision;
         self.show(head.state);
@@ -145,6 +149,7 @@ impl Sequencer {
     fn undo(&mut self) {
         self.state = State::clone(&self.shared.view());
         self.swept_for = Revision::ZERO;
+        self.was_short_of_space = true;
         let undone: Vec<InFlight> = self.window.batches.drain(..).collect();
         add(&self.shared.counters.undone, undone.len());
         self.shared.engine.resume(self.epoch);

@@ -1,4 +1,14 @@
 //! The store by its handle, over the memory engine.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests fail loudly"
+)]
+
 mod acceptance;
 mod common;
+mod model;
+mod outcomes;
+mod space;
+mod watch_guarantees;

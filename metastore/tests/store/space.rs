@@ -1,0 +1,183 @@
+//! Compaction, checkpoints, quota and restart: what is let go, and what never is.
+
+use std::time::Duration;
+
+use crate::common::*;
+use sluice_metastore::engine::Engine;
+use sluice_metastore::{Error, LeaseId, Store, StoreOptions};
+
+/// Waits until the store's numbers satisfy a condition.
+async fn until(store: &Store, what: &str, holds: impl Fn(&Store) -> bool) {
+    let waiting = async {
+        while !holds(store) {
+            tokio::task::yield_now().await;
+        }
+    };
+    let patience = Duration::from_secs(10);
+    tokio::time::timeout(patience, waiting).await.expect(what);
+}
+
+#[tokio::test]
+async fn compaction_lets_go_of_what_nobody_can_read() {
+    let (_engine, store) = fresh();
+    for round in 0..20 {
+        for number in 0..100 {
+            put(&store, &format!("/k/{number:03}"), &format!("{round:02}")).await;
+        }
+    }
+    let gone = txn(vec![], vec![delete_op(prefix("/k/05"))], vec![]);
+    let last = store.txn(gone).await.unwrap().revision;
+    let before = store.size().in_use;
+    store.compact(last).await.unwrap();
+    // 2000 versions of one size; 90 keys keep one each.
+    until(&store, "the sweep ends", |store| {
+        store.size().in_use <= before / 20
+    })
+    .await;
+    assert_eq!(store.size().in_use * 2000 / before, 90);
+    assert_eq!(count(&store, prefix("/k/"), None), 90);
+    assert_eq!(
+        read_at(&store, prefix("/k/"), last.get()).unwrap().count,
+        90
+    );
+    let mut watcher = watch(&store, prefix("/k/"), last.get());
+    assert_eq!(
+        take(&mut watcher, 10).await.len(),
+        10,
+        "deletes at the floor stay"
+    );
+}
+
+#[tokio::test]
+async fn the_floor_survives_a_restart_and_never_falls() {
+    let (engine, store) = fresh();
+    for _ in 0..20 {
+        put(&store, "/k", "v").await;
+    }
+    store.compact(rev(15)).await.unwrap();
+    store.close().await;
+    let again = Store::open(engine.reopened(), StoreOptions::default()).unwrap();
+    assert_eq!((again.revision(), again.compacted()), (rev(21), rev(15)));
+    let below = read_at(&again, key("/k"), 14);
+    assert!(matches!(below, Err(Error::Compacted { .. })));
+    assert_eq!(read_at(&again, key("/k"), 15).unwrap().count, 1);
+    let lower = again.compact(rev(12)).await;
+    assert!(matches!(lower, Err(Error::Compacted { .. })));
+    let mut watcher = watch(&again, key("/k"), 15);
+    assert_eq!(take(&mut watcher, 7).await.len(), 7);
+}
+
+#[tokio::test]
+async fn a_checkpoint_bounds_the_log_and_keeps_history() {
+    let options = StoreOptions {
+        checkpoint_every_bytes: 20_000,
+        ..StoreOptions::default()
+    };
+    let (engine, store) = fresh_with(options.clone());
+    store
+        .lease_grant(LeaseId(9), Duration::from_secs(100))
+        .await
+        .unwrap();
+    let (chosen, _) = store
+        .lease_grant(LeaseId::NONE, Duration::from_secs(100))
+        .await
+        .unwrap();
+    store.lease_revoke(chosen).await.unwrap();
+    let value = "v".repeat(500);
+    for number in 0..300 {
+        let lease = if number % 3 == 0 {
+            LeaseId(9)
+        } else {
+            LeaseId::NONE
+        };
+        let op = put_op(format!("/k/{:02}", number % 20), &value, lease);
+        store.txn(txn(vec![], vec![op], vec![])).await.unwrap();
+        if number % 50 == 0 {
+            until(&store, "checkpoints are made", |store| {
+                store.stats().checkpoints >= number / 100
+            })
+            .await;
+        }
+    }
+    assert!(store.stats().checkpoints >= 2);
+    let old = read_at(&store, prefix("/k/"), 150).unwrap();
+    let hanging = store.lease_remaining(LeaseId(9)).unwrap().keys;
+    store.close().await;
+    let again = Store::open(engine.reopened(), options).unwrap();
+    assert_eq!(again.revision(), rev(301));
+    let read = read_at(&again, prefix("/k/"), 150).unwrap();
+    assert_eq!(read.records, old.records);
+    assert_eq!(again.lease_remaining(LeaseId(9)).unwrap().keys, hanging);
+    let (next, _) = again
+        .lease_grant(LeaseId::NONE, Duration::from_secs(100))
+        .await
+        .unwrap();
+    assert!(next > chosen, "a forgotten id is not given out again");
+    let mut watcher = watch(&again, prefix("/k/"), 2);
+    assert_eq!(take(&mut watcher, 300).await.len(), 300);
+}
+
+#[tokio::test]
+async fn above_the_quota_only_puts_are_refused_and_compaction_makes_room() {
+    let options = StoreOptions {
+        quota_bytes: 50_000,
+        ..StoreOptions::default()
+    };
+    let (engine, store) = fresh_with(options);
+    let value = "v".repeat(1000);
+    let mut written = 0;
+    let refused = loop {
+        let op = put_op(format!("/k/{}", written % 5), &value, LeaseId::NONE);
+        match store.txn(txn(vec![], vec![op], vec![])).await {
+            Ok(_) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::NoSpace));
+    assert!(written > 40);
+    let gone = txn(vec![], vec![delete_op(key("/k/0"))], vec![]);
+    let at = store.txn(gone).await.unwrap().revision;
+    assert_eq!(at.get(), written + 2, "the refused put took no revision");
+    store.compact(at).await.unwrap();
+    until(&store, "a checkpoint makes room", |_| {
+        engine.size() < 50_000
+    })
+    .await;
+    assert_eq!(put(&store, "/k/0", "again").await, at.get() + 1);
+}
+
+#[tokio::test]
+async fn leases_begin_anew_at_a_restart() {
+    let clock = Clock::new();
+    let (engine, store) = fresh_with(clock.options());
+    store
+        .lease_grant(LeaseId(5), Duration::from_secs(10))
+        .await
+        .unwrap();
+    let op = put_op("/k", "v", LeaseId(5));
+    store.txn(txn(vec![], vec![op], vec![])).await.unwrap();
+    clock.advance(Duration::from_secs(8));
+    assert_eq!(
+        store.lease_remaining(LeaseId(5)).unwrap().remaining,
+        Duration::from_secs(2)
+    );
+    store.close().await;
+    let again = Store::open(engine.reopened(), clock.options()).unwrap();
+    let lease = again.lease_remaining(LeaseId(5)).unwrap();
+    assert_eq!(
+        lease.remaining,
+        Duration::from_secs(10),
+        "it never ends early"
+    );
+    assert_eq!(
+        again.lease_renew(LeaseId(5)).await.unwrap(),
+        Duration::from_secs(10)
+    );
+    assert!(matches!(
+        again.lease_renew(LeaseId(6)).await,
+        Err(Error::LeaseNotFound)
+    ));
+    let mut watcher = watch(&again, key("/k"), 3);
+    clock.advance(Duration::from_secs(11));
+    assert!(line(&take(&mut watcher, 1).await.pop().unwrap()).starts_with("delete /k mod=3"));
+}
