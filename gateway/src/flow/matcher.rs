@@ -1,5 +1,5 @@
 //! Whether a rule is about a request: predicates in the order of their cost, the first that fails
-//! ends it. A rule has only the predicates that it asks for.
+//! ends it. A rule has only the predicates that it asks for; a cost is a count of comparisons.
 
 use super::spec::{MatchSpec, RuleSpec, SpecFault};
 use super::terms::{Terms, excluding};
@@ -56,12 +56,19 @@ fn bit(verb: Verb) -> u16 {
         .map_or(0, |place| 1 << place)
 }
 
-/// What is judged: a request and who makes it.
+/// What is judged: a request and who makes it. Attributes are places in a URI, so each is looked
+/// up once here and not once a rule.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subject<'a> {
     pub(super) info: &'a RequestInfo,
     pub(super) user: &'a UserInfo,
+    pub(super) group: &'a str,
+    pub(super) resource: &'a str,
+    pub(super) subresource: &'a str,
+    pub(super) namespace: &'a str,
+    name: &'a str,
     user_agent: &'a str,
+    is_resource: bool,
     verb_bit: u16,
 }
 
@@ -74,7 +81,13 @@ impl<'a> Subject<'a> {
         Subject {
             info,
             user,
+            group: info.group(),
+            resource: info.resource(),
+            subresource: info.subresource(),
+            namespace: info.namespace(),
+            name: info.name(),
             user_agent: user_agent.unwrap_or_default(),
+            is_resource: info.is_resource(),
             verb_bit: bit(info.verb()),
         }
     }
@@ -131,17 +144,17 @@ impl ResourceTerm {
         })
     }
 
-    fn admits(&self, info: &RequestInfo) -> bool {
+    fn admits(&self, subject: &Subject<'_>) -> bool {
         let is_sub = match &self.sub {
             SubTerm::All => true,
-            SubTerm::Just(sub) => **sub == *info.subresource(),
+            SubTerm::Just(sub) => **sub == *subject.subresource,
         };
         is_sub
             && self
                 .resource
                 .as_deref()
-                .is_none_or(|it| it == info.resource())
-            && self.group.as_deref().is_none_or(|it| it == info.group())
+                .is_none_or(|it| it == subject.resource)
+            && self.group.as_deref().is_none_or(|it| it == subject.group)
     }
 }
 
@@ -172,13 +185,18 @@ impl ResourceTerms {
         Ok(terms)
     }
 
-    fn admits(&self, info: &RequestInfo) -> bool {
-        let is_wanted = self.wanted.is_empty() || self.wanted.iter().any(|it| it.admits(info));
-        is_wanted && !self.excluded.iter().any(|it| it.admits(info))
+    /// A resource, and its subresource or group.
+    fn cost(&self) -> usize {
+        2 * (self.wanted.len() + self.excluded.len())
+    }
+
+    fn admits(&self, subject: &Subject<'_>) -> bool {
+        let is_wanted = self.wanted.is_empty() || self.wanted.iter().any(|it| it.admits(subject));
+        is_wanted && !self.excluded.iter().any(|it| it.admits(subject))
     }
 }
 
-/// One thing to look at; declared in the order of cost.
+/// One thing to look at.
 #[derive(Debug)]
 enum Predicate {
     Verb(VerbSet),
@@ -194,7 +212,26 @@ enum Predicate {
     UserAgent(Terms),
 }
 
-/// A rule's predicates.
+impl Predicate {
+    /// About how many comparisons of texts it takes to say no.
+    fn cost(&self) -> usize {
+        match self {
+            Predicate::Verb(_) => 0,
+            Predicate::Target { resources, paths } => {
+                let resources = resources.as_ref().map_or(0, ResourceTerms::cost);
+                resources + paths.as_ref().map_or(0, Terms::cost)
+            }
+            Predicate::Namespace(terms)
+            | Predicate::Name(terms)
+            | Predicate::User(terms)
+            | Predicate::UserAgent(terms) => terms.cost(),
+            // Users are in a handful of groups.
+            Predicate::Groups(terms) => 4 * terms.cost(),
+        }
+    }
+}
+
+/// A rule's predicates, cheapest first.
 #[derive(Debug)]
 pub(super) struct Matcher(Box<[Predicate]>);
 
@@ -238,24 +275,25 @@ impl Matcher {
         predicates.extend(terms("users", users)?.map(Predicate::User));
         predicates.extend(terms("groups", groups)?.map(Predicate::Groups));
         predicates.extend(terms("userAgents", user_agents)?.map(Predicate::UserAgent));
+        predicates.sort_by_key(Predicate::cost);
         Ok(Matcher(predicates.into()))
     }
 
     pub(super) fn admits(&self, subject: &Subject<'_>) -> bool {
-        let Subject { info, user, .. } = subject;
         self.0.iter().all(|predicate| match predicate {
             Predicate::Verb(verbs) => verbs.admits(subject),
-            Predicate::Target { resources, paths } if info.is_resource() => match resources {
-                Some(resources) => resources.admits(info),
+            Predicate::Target { resources, paths } if subject.is_resource => match resources {
+                Some(resources) => resources.admits(subject),
                 None => paths.is_none(),
             },
-            Predicate::Target { paths, .. } => paths
-                .as_ref()
-                .is_some_and(|paths| paths.admits(info.path())),
-            Predicate::Namespace(terms) => terms.admits(info.namespace()),
-            Predicate::Name(terms) => terms.admits(info.name()),
-            Predicate::User(terms) => terms.admits(&user.name),
-            Predicate::Groups(terms) => terms.admits_all(&user.groups),
+            Predicate::Target { paths, .. } => {
+                let path = subject.info.path();
+                paths.as_ref().is_some_and(|paths| paths.admits(path))
+            }
+            Predicate::Namespace(terms) => terms.admits(subject.namespace),
+            Predicate::Name(terms) => terms.admits(subject.name),
+            Predicate::User(terms) => terms.admits(&subject.user.name),
+            Predicate::Groups(terms) => terms.admits_all(&subject.user.groups),
             Predicate::UserAgent(terms) => terms.admits(subject.user_agent),
         })
     }

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use sluice_ratelimit::{
-    Bucket, Decision, InFlight, Key, Limits, Moment, Permit, Reason, Rejection, RuleId, decide,
+    Bucket, Decision, Idle, InFlight, Key, Keyed, Limits, Moment, Reason, Rejection, RuleId, decide,
 };
 
 use super::admission::{Admission, Ticket};
@@ -36,9 +36,51 @@ struct Rule {
     state: Arc<RuleState>,
     matcher: Matcher,
     mode: Mode,
-    rate: Option<RateSpec>,
-    in_flight: Option<InFlightSpec>,
-    long_running: Option<InFlightSpec>,
+    rate: Option<Limit<RateSpec, Bucket>>,
+    in_flight: Option<Limit<InFlightSpec, InFlight>>,
+    long_running: Option<Limit<InFlightSpec, InFlight>>,
+}
+
+/// A limit, and where it is counted.
+#[derive(Debug)]
+struct Limit<S, V> {
+    spec: S,
+    id: RuleId,
+    /// The one entry of a limit without key fields; it stays in its map while it is held here.
+    only: Option<Arc<V>>,
+}
+
+impl<S, V: Idle> Limit<S, V> {
+    fn new(
+        spec: &S,
+        fields: fn(&S) -> &[KeyField],
+        id: RuleId,
+        map: &Keyed<V>,
+        make: impl FnOnce(&S) -> V,
+    ) -> Self
+    where
+        S: Clone,
+    {
+        let one = || map.get(&Key::new(id), Moment::ZERO, || make(spec));
+        Limit {
+            only: fields(spec).is_empty().then(one),
+            spec: spec.clone(),
+            id,
+        }
+    }
+
+    fn entry(
+        &self,
+        fields: &[KeyField],
+        map: &Keyed<V>,
+        asked: &Asked<'_>,
+        make: impl FnOnce() -> V,
+    ) -> Arc<V> {
+        match &self.only {
+            Some(only) => Arc::clone(only),
+            None => map.get(&key(self.id, fields, asked), asked.at, make),
+        }
+    }
 }
 
 /// What is asked, by whom and when.
@@ -74,7 +116,8 @@ impl FlowTable {
             }
             let is_here = rule.cluster.as_deref().is_none_or(|it| it == &*cluster);
             if is_here && rule.mode != Mode::Off {
-                rules.push(lower(rule, matcher, live.rule(&cluster, &rule.id)));
+                let state = live.rule(&cluster, &rule.id);
+                rules.push(lower(rule, matcher, state, live));
             }
         }
         Ok(FlowTable {
@@ -142,7 +185,7 @@ impl FlowTable {
 }
 
 /// Takes every field of a specification, so that a new one asks what it is to do here.
-fn lower(rule: &RuleSpec, matcher: Matcher, state: Arc<RuleState>) -> Rule {
+fn lower(rule: &RuleSpec, matcher: Matcher, state: Arc<RuleState>, live: &LiveState) -> Rule {
     let RuleSpec {
         id: _,
         cluster: _,
@@ -152,43 +195,51 @@ fn lower(rule: &RuleSpec, matcher: Matcher, state: Arc<RuleState>) -> Rule {
         in_flight,
         long_running,
     } = rule;
+    let at_once = |spec: &InFlightSpec, id| {
+        Limit::new(
+            spec,
+            |it| &it.key,
+            id,
+            &live.in_flight,
+            |_| InFlight::default(),
+        )
+    };
+    let rate = rate.as_ref().map(|spec| {
+        let make = |it: &RateSpec| Bucket::new(&it.quota);
+        Limit::new(spec, |it| &it.key, state.short_id(), &live.buckets, make)
+    });
     Rule {
-        state,
         matcher,
         mode: *mode,
-        rate: rate.clone(),
-        in_flight: in_flight.clone(),
-        long_running: long_running.clone(),
+        rate,
+        in_flight: in_flight.as_ref().map(|it| at_once(it, state.short_id())),
+        long_running: long_running.as_ref().map(|it| at_once(it, state.long_id())),
+        state,
     }
 }
 
 impl Rule {
     fn decide(&self, live: &LiveState, asked: &Asked<'_>) -> Decision {
-        let (at_once, id) = if asked.is_long_running {
-            (&self.long_running, self.state.long_id())
+        let at_once = if asked.is_long_running {
+            &self.long_running
         } else {
-            (&self.in_flight, self.state.short_id())
+            &self.in_flight
         };
-        let bucket = self.rate.as_ref().map(|rate| {
-            let key = key(self.state.short_id(), &rate.key, asked);
-            (
-                live.buckets
-                    .get(&key, asked.at, || Bucket::new(&rate.quota)),
-                rate,
-            )
+        let bucket = self.rate.as_ref().map(|limit| {
+            let RateSpec { quota, key } = &limit.spec;
+            let make = || Bucket::new(quota);
+            (limit.entry(key, &live.buckets, asked, make), quota)
         });
         let count = at_once.as_ref().map(|limit| {
-            let key = key(id, &limit.key, asked);
-            (live.in_flight.get(&key, asked.at, InFlight::default), limit)
+            let InFlightSpec { max, key } = &limit.spec;
+            (
+                limit.entry(key, &live.in_flight, asked, InFlight::default),
+                *max,
+            )
         });
-        if bucket.is_none() && count.is_none() {
-            return Decision::Admit(Permit::unlimited());
-        }
         let limits = Limits {
-            rate: bucket
-                .as_ref()
-                .map(|(bucket, rate)| (&**bucket, &rate.quota)),
-            in_flight: count.as_ref().map(|(count, limit)| (count, limit.max)),
+            rate: bucket.as_ref().map(|(bucket, quota)| (&**bucket, *quota)),
+            in_flight: count.as_ref().map(|(count, max)| (count, *max)),
         };
         decide(limits, asked.at, asked.noise)
     }
@@ -197,11 +248,12 @@ impl Rule {
     fn refuse(&self, asked: &Asked<'_>, rejection: &Rejection) -> Refusal {
         self.state.count_refusal(rejection.reason);
         let limit = match rejection.reason {
-            Reason::InFlight if asked.is_long_running => {
-                self.long_running.as_ref().map(in_flight_text)
-            }
-            Reason::InFlight => self.in_flight.as_ref().map(in_flight_text),
-            _ => self.rate.as_ref().map(rate_text),
+            Reason::InFlight if asked.is_long_running => self
+                .long_running
+                .as_ref()
+                .map(|it| in_flight_text(&it.spec)),
+            Reason::InFlight => self.in_flight.as_ref().map(|it| in_flight_text(&it.spec)),
+            _ => self.rate.as_ref().map(|it| rate_text(&it.spec)),
         };
         refuse::by_limit(&self.state.id, &limit.unwrap_or_default(), rejection)
     }
@@ -209,26 +261,29 @@ impl Rule {
     fn view(&self) -> FlowView {
         FlowView {
             mode: self.mode.as_str(),
-            rate: self.rate.as_ref().map(rate_text),
-            in_flight_limit: self.in_flight.as_ref().map(in_flight_text),
-            long_running_limit: self.long_running.as_ref().map(in_flight_text),
+            rate: self.rate.as_ref().map(|it| rate_text(&it.spec)),
+            in_flight_limit: self.in_flight.as_ref().map(|it| in_flight_text(&it.spec)),
+            long_running_limit: self
+                .long_running
+                .as_ref()
+                .map(|it| in_flight_text(&it.spec)),
             counts: self.state.counts(),
         }
     }
 }
 
 fn key(rule: RuleId, fields: &[KeyField], asked: &Asked<'_>) -> Key {
-    let Subject { info, user, .. } = asked.subject;
+    let subject = asked.subject;
     let mut key = Key::new(rule);
     for field in fields {
         match field {
-            KeyField::User => key.field(user.name.as_bytes()),
-            KeyField::Verb => key.field(info.verb_name().as_bytes()),
-            KeyField::Namespace => key.field(info.namespace().as_bytes()),
+            KeyField::User => key.field(subject.user.name.as_bytes()),
+            KeyField::Verb => key.field(subject.info.verb_name().as_bytes()),
+            KeyField::Namespace => key.field(subject.namespace.as_bytes()),
             KeyField::Resource => {
-                key.field(info.group().as_bytes());
-                key.field(info.resource().as_bytes());
-                key.field(info.subresource().as_bytes());
+                key.field(subject.group.as_bytes());
+                key.field(subject.resource.as_bytes());
+                key.field(subject.subresource.as_bytes());
             }
         }
     }

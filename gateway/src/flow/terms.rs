@@ -59,6 +59,12 @@ impl Set {
         self.exact.is_empty() && self.globs.is_empty()
     }
 
+    fn cost(&self) -> usize {
+        // Exact ones are found by halving.
+        let halvings = usize::BITS - self.exact.len().leading_zeros();
+        self.globs.len() + usize::try_from(halvings).unwrap_or(0)
+    }
+
     fn contains(&self, text: &str) -> bool {
         self.exact
             .binary_search_by(|entry| (**entry).cmp(text))
@@ -95,6 +101,11 @@ impl Terms {
         terms.wanted.exact.sort_unstable();
         terms.excluded.exact.sort_unstable();
         Ok(Some(terms))
+    }
+
+    /// About how many comparisons it takes to say no.
+    pub(super) fn cost(&self) -> usize {
+        self.wanted.cost() + self.excluded.cost()
     }
 
     pub(super) fn admits(&self, text: &str) -> bool {
