@@ -25,8 +25,9 @@ use crate::api::resource::ResourceKind;
 use crate::api::selectors::Selectors;
 use crate::status::Refusal;
 
-/// Records looked at in one read while searching for matches; bounds what one read holds.
-const CHUNK_MAX: usize = 10_000;
+/// Records looked at in one go while searching for matches: some milliseconds' work, after which
+/// others on the same thread have their turn.
+const CHUNK: usize = 2000;
 
 /// How a list's resource version is meant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,6 +102,7 @@ impl Storage {
         let cursor = self.cursor(range, &prefix, options).await?;
         let token = &options.token;
         self.page(kind, &prefix, selectors, cursor)
+            .await
             .map_err(|error| refuse(token, &error))
     }
 
@@ -146,18 +148,25 @@ impl Storage {
         Ok(cursor)
     }
 
-    fn page(
+    async fn page(
         &self,
         kind: &ResourceKind,
         prefix: &str,
         selectors: &Selectors,
         mut cursor: Cursor,
     ) -> Result<Listed, Error> {
-        let mut records = Vec::new();
-        let chunk = match cursor.limit {
-            Some(limit) if !selectors.is_empty() => Some(limit.clamp(500, CHUNK_MAX)),
-            limit => limit,
+        // Without selectors every record counts, and handles to them are cheap.
+        let chunk = if selectors.is_empty() {
+            cursor.limit
+        } else {
+            Some(CHUNK)
         };
+        let whole = keys::prefix(kind);
+        let is_selected = |record: &Record| {
+            let place = keys::parse(kind, &whole, record.key());
+            place.is_some_and(|place| selectors.select(place, record.value()))
+        };
+        let mut records = Vec::new();
         loop {
             let range = self.range(cursor.range.clone(), cursor.at, chunk);
             let answer = self.store.range(&range)?;
@@ -165,51 +174,59 @@ impl Storage {
                 At::Latest => answer.revision,
                 At::Exactly(revision) => revision,
             };
-            let last_seen = answer.records.last().map(|r| r.key().clone());
-            let unseen = remaining(&answer);
-            let n_read = answer.records.len();
-            for (index, record) in answer.records.into_iter().enumerate() {
-                let place = keys::parse(kind, &keys::prefix(kind), record.key());
-                let is_selected = selectors.is_empty()
-                    || place.is_some_and(|place| selectors.select(place, record.value()));
-                if !is_selected {
-                    continue;
-                }
-                let last = record.key().clone();
-                records.push(record);
-                let is_full = cursor.limit.is_some_and(|limit| records.len() >= limit);
-                if is_full {
-                    let left = unseen + (n_read - index - 1) as u64;
-                    let remaining = (left > 0 && selectors.is_empty()).then_some(left);
-                    let token = if left > 0 {
-                        token_after(prefix, &last, revision)
-                    } else {
-                        String::new()
-                    };
-                    return Ok(Listed {
-                        records,
-                        revision,
-                        token,
-                        remaining,
-                    });
-                }
+            let wanted = cursor.limit.map(|limit| limit - records.len());
+            let mut unseen = remaining(&answer);
+            let last_read = answer.records.last().map(|r| r.key().clone());
+            if selectors.is_empty() {
+                records = answer.records;
+            } else {
+                unseen += take(&mut records, answer.records, wanted, is_selected);
             }
-            match last_seen {
-                Some(last) if unseen > 0 => {
-                    cursor.range = keys::after(cursor.range, &last);
-                    cursor.at = At::Exactly(revision);
-                }
-                _ => {
-                    let token = String::new();
-                    return Ok(Listed {
-                        records,
-                        revision,
-                        token,
-                        remaining: None,
-                    });
-                }
-            }
+            let is_full = cursor.limit.is_some_and(|limit| records.len() >= limit);
+            let Some(last_read) = last_read.filter(|_| unseen > 0 && !is_full) else {
+                return Ok(listed(prefix, records, revision, unseen, selectors));
+            };
+            cursor.range = keys::after(cursor.range, &last_read);
+            cursor.at = At::Exactly(revision);
+            tokio::task::yield_now().await;
         }
+    }
+}
+
+/// Moves selected records over until there are `wanted` more; answers how many were not looked at.
+fn take(
+    records: &mut Vec<Record>,
+    read: Vec<Record>,
+    wanted: Option<usize>,
+    is_selected: impl Fn(&Record) -> bool,
+) -> u64 {
+    let full_at = wanted.map(|wanted| records.len() + wanted);
+    let mut rest = read.into_iter();
+    while full_at.is_none_or(|full| records.len() < full) {
+        match rest.next() {
+            Some(record) if is_selected(&record) => records.push(record),
+            Some(_) => {}
+            None => return 0,
+        }
+    }
+    rest.len() as u64
+}
+
+fn listed(
+    prefix: &str,
+    records: Vec<Record>,
+    revision: Revision,
+    unseen: u64,
+    selectors: &Selectors,
+) -> Listed {
+    let last = records.last().filter(|_| unseen > 0);
+    Listed {
+        token: last.map_or_else(String::new, |last| {
+            token_after(prefix, last.key(), revision)
+        }),
+        remaining: last.filter(|_| selectors.is_empty()).map(|_| unseen),
+        revision,
+        records,
     }
 }
 

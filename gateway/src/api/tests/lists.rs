@@ -148,9 +148,10 @@ async fn versions_mean_what_the_matrix_says() {
     assert_eq!(count(&newer).await, (4, now));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn version_that_never_comes_is_a_timeout_to_retry() {
     let client = filled().await;
+    tokio::time::pause();
     for uri in [
         "/api/v1/configmaps?resourceVersion=900",
         "/api/v1/namespaces/a/configmaps/x?resourceVersion=900",
@@ -240,4 +241,34 @@ async fn page_of_a_forgotten_version_offers_to_go_on() {
             .code,
         410
     );
+}
+
+#[tokio::test]
+async fn pages_of_any_size_make_up_the_list() {
+    let client = filled().await;
+    for filter in [
+        "",
+        "&labelSelector=name+notin+(y)",
+        "&fieldSelector=metadata.namespace%3Da",
+    ] {
+        let whole = client
+            .get(&format!("/api/v1/configmaps?x{filter}"))
+            .await
+            .json;
+        for limit in 1..7 {
+            let (mut seen, mut token) = (Vec::new(), String::new());
+            loop {
+                let uri = format!("/api/v1/configmaps?limit={limit}&continue={token}{filter}");
+                let page = client.get(&uri).await.json;
+                let items = page["items"].as_array().unwrap();
+                assert!(items.len() <= limit);
+                seen.extend(items.clone());
+                match page["metadata"]["continue"].as_str() {
+                    Some(next) => token = next.to_owned(),
+                    None => break,
+                }
+            }
+            assert_eq!(Value::from(seen), whole["items"], "limit {limit} {filter}");
+        }
+    }
 }
