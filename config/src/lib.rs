@@ -27,7 +27,9 @@ pub use cluster::{
 };
 pub use decode::API_VERSION;
 pub use diagnostic::{Diagnostic, Diagnostics};
-pub use load::{Loaded, RuleSet, Sourced, load, load_process, load_rules, rule_files};
+pub use load::{
+    Loaded, RuleSet, Sourced, load, load_process, load_rules, load_rules_of, rule_files,
+};
 pub use located::{Located, Position};
 pub use path::FilePath;
 pub use process::{

@@ -61,7 +61,7 @@ pub struct RuleSet {
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The process file.
-    pub process: GatewayConfig,
+    pub process: Sourced<GatewayConfig>,
     /// The rules; empty without a rules folder.
     pub rules: RuleSet,
 }
@@ -71,31 +71,45 @@ pub struct Loaded {
 /// # Errors
 /// Every fault of every file.
 pub fn load(path: &Path) -> Result<Loaded, Diagnostics> {
-    let process = read_process(path);
-    let rules_dir = process
-        .as_ref()
-        .ok()
-        .and_then(|process| process.rules_dir.as_ref());
-    let rules = match rules_dir {
-        Some(dir) if dir.as_path().is_dir() => load_rules(dir.as_path()),
-        _ => Ok(RuleSet::default()),
-    };
-    let mut faults = Vec::new();
-    match (process, rules) {
-        (Ok(process), Ok(rules)) => {
-            validate::together(&process, &rules, &mut faults);
-            Diagnostics::settle(faults)?;
-            Ok(Loaded {
-                process: process.value,
-                rules,
-            })
-        }
-        (process, rules) => {
-            faults.extend(process.err().into_iter().flat_map(Diagnostics::into_vec));
-            faults.extend(rules.err().into_iter().flat_map(Diagnostics::into_vec));
+    match read_process(path) {
+        Ok(process) => load_rules_of(&process).map(|rules| Loaded { process, rules }),
+        Err(faults) => {
+            let mut faults = faults.into_vec();
+            // The rules can be read all the same when their folder is known.
+            if let Some(Err(more)) = faulty_rules_dir(path).map(|dir| load_rules(&dir)) {
+                faults.extend(more.into_vec());
+            }
             Err(Diagnostics::of(faults))
         }
     }
+}
+
+/// Reads the rules that a process file names, anew, and checks them together with it.
+///
+/// # Errors
+/// Every fault of every rule file, and what contradicts the process file.
+pub fn load_rules_of(process: &Sourced<GatewayConfig>) -> Result<RuleSet, Diagnostics> {
+    let rules = match &process.rules_dir {
+        Some(dir) => load_rules(dir.as_path())?,
+        None => RuleSet::default(),
+    };
+    let mut faults = Vec::new();
+    validate::together(process, &rules, &mut faults);
+    Diagnostics::settle(faults).map(|()| rules)
+}
+
+/// The rules folder of a process file that has other faults, where it is there.
+fn faulty_rules_dir(path: &Path) -> Option<PathBuf> {
+    let source = read(path, &mut Vec::new())?;
+    let objects = decode::objects(&source, Place::Process, &mut Vec::new());
+    objects.into_iter().find_map(|object| match object {
+        Object::Process(mut process) => {
+            let dir = process.rules_dir.as_mut()?;
+            dir.resolve(path.parent()?);
+            dir.as_path().is_dir().then(|| dir.as_path().to_owned())
+        }
+        Object::Cluster(_) | Object::Rates(_) => None,
+    })
 }
 
 /// Reads and checks the process file; paths in it are relative to its folder.

@@ -13,6 +13,7 @@ pub mod body;
 pub mod cli;
 pub mod clock;
 pub mod context;
+pub mod control;
 pub mod drain;
 pub mod flow;
 pub mod forward;

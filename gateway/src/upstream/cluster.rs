@@ -95,6 +95,14 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Compiles `spec` and keeps nothing of it: whether [`Cluster::apply`] would take it. Blocking.
+    ///
+    /// # Errors
+    /// [`UpstreamError`] names what does not fit.
+    pub fn check(spec: ClusterSpec) -> Result<(), UpstreamError> {
+        View::compile(spec, None).map(drop)
+    }
+
     /// Takes a new spec: endpoints that stay keep their state, connections stay unless
     /// credentials have changed, requests in flight run to their end.
     ///

@@ -1,0 +1,304 @@
+//! From valid rules to a routing snapshot: first everything is made that can fail, then the live
+//! parts are moved over, then the caller swaps the pointer.
+//!
+//! Clusters are found by name and keep their endpoints' state; authenticators stay while nothing
+//! about them has changed, and with them their verdicts. Bounded by what operators write. Blocking:
+//! it reads certificates. Needs a tokio runtime around it, for new clusters' probes.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sluice_config::{Diagnostics, GatewayConfig, LOCAL_CLUSTER, RuleSet};
+
+use super::content::Digest;
+use super::lower::{
+    AuthnPlan, ClusterPlan, TlsPlan, lower_api, lower_cluster, lower_listen, lower_rates,
+};
+use super::reviewer::ClusterReviewer;
+use crate::authn::{
+    Authenticator, AuthenticatorOptions, ClientAuthority, ClientAuthorityError, Impersonation,
+    TokenReviews,
+};
+use crate::flow::{FlowTable, LiveState, SpecFault};
+use crate::listener::{ServerIdentity, TlsError, TlsSource, TlsSpec};
+use crate::snapshot::{Route, RoutingSnapshot, Target};
+use crate::upstream::{Cluster, UpstreamError};
+
+/// Why valid files could not be put into force; nothing has changed then.
+#[derive(Debug, thiserror::Error)]
+pub enum AssembleError {
+    /// The rule files have become faulty since they were loaded.
+    #[error(transparent)]
+    Faulty(#[from] Diagnostics),
+    /// A cluster's own parts.
+    #[error("cluster {name}: {source}")]
+    Cluster {
+        /// Which cluster.
+        name: String,
+        /// What does not fit.
+        source: UpstreamError,
+    },
+    /// The authorities of clients.
+    #[error("clients of cluster {name}: {source}")]
+    Authority {
+        /// Which cluster.
+        name: String,
+        /// What does not fit.
+        source: ClientAuthorityError,
+    },
+    /// A limit.
+    #[error(transparent)]
+    Rule(#[from] SpecFault),
+    /// A rate beyond what a bucket can hold.
+    #[error("{0}; lower it")]
+    Rate(String),
+    /// A listener's certificate.
+    #[error("listener: {0}")]
+    Tls(#[from] TlsError),
+    /// A file of a listener's certificate.
+    #[error("{}: cannot be read: {source}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The process file has an `api` and nobody serves it.
+    #[error("the process file has an api, but no metastore API was started")]
+    NoApi,
+}
+
+/// Handles to live parts, by name.
+pub(super) struct Assembler {
+    live: Arc<LiveState>,
+    local: Option<Target>,
+    clusters: HashMap<String, Arc<Cluster>>,
+    authenticators: HashMap<String, Known>,
+}
+
+/// An authenticator and what it was made of.
+#[derive(Clone)]
+struct Known {
+    plan: AuthnPlan,
+    authority: Option<Digest>,
+    authenticator: Arc<Authenticator>,
+}
+
+/// A cluster that is ready to be moved over.
+struct Prepared {
+    plan: ClusterPlan,
+    cluster: Arc<Cluster>,
+    is_new: bool,
+    known: Known,
+    flows: Arc<FlowTable>,
+}
+
+impl Assembler {
+    pub(super) fn new(live: Arc<LiveState>, local: Option<Target>) -> Self {
+        Assembler {
+            live,
+            local,
+            clusters: HashMap::new(),
+            authenticators: HashMap::new(),
+        }
+    }
+
+    /// Makes the snapshot of a generation, and moves clusters and listener over to it.
+    pub(super) fn assemble(
+        &mut self,
+        generation: u64,
+        process: &GatewayConfig,
+        rules: &RuleSet,
+        tls: &TlsSource,
+    ) -> Result<RoutingSnapshot, AssembleError> {
+        let flows = lower_rates(rules.rates.iter().map(|rates| &rates.value))
+            .map_err(|fault| AssembleError::Rate(fault.to_string()))?;
+        let mut prepared = Vec::new();
+        for cluster in &rules.clusters {
+            let plan = lower_cluster(cluster);
+            let flows = FlowTable::compile(&flows, &plan.name, &self.live)?;
+            prepared.push(self.prepare(plan, Arc::new(flows))?);
+        }
+        let api = self.prepare_api(process, &flows)?;
+        let tls_spec = listen_spec(process, rules)?;
+
+        // From here on live parts change. Each step was tried above, so that only a file that
+        // changed in between can still fail one.
+        tls.replace(&tls_spec)?;
+        for ready in prepared.iter().filter(|ready| !ready.is_new) {
+            let applied = ready.cluster.apply(ready.plan.upstream.clone());
+            applied.map_err(|source| in_cluster(&ready.plan, source))?;
+        }
+        self.clusters.clear();
+        self.authenticators.clear();
+        let mut routes = Vec::new();
+        for ready in prepared {
+            let name = ready.plan.name;
+            let route = Route {
+                name: name.as_str().into(),
+                target: Target::Upstream(Arc::clone(&ready.cluster)),
+                authenticator: Arc::clone(&ready.known.authenticator),
+                flows: ready.flows,
+            };
+            routes.push((route, ready.plan.hosts, ready.plan.is_default));
+            self.clusters.insert(name.clone(), ready.cluster);
+            self.authenticators.insert(name, ready.known);
+        }
+        if let Some((route, hosts, is_default, known)) = api {
+            self.authenticators.insert(LOCAL_CLUSTER.to_owned(), known);
+            routes.push((route, hosts, is_default));
+        }
+        Ok(RoutingSnapshot::new(generation, routes))
+    }
+
+    /// The clusters in force, by name.
+    pub(super) fn clusters(&self) -> Vec<Arc<Cluster>> {
+        self.clusters.values().map(Arc::clone).collect()
+    }
+
+    fn prepare(&self, plan: ClusterPlan, flows: Arc<FlowTable>) -> Result<Prepared, AssembleError> {
+        let existing = self.clusters.get(&plan.name).map(Arc::clone);
+        let is_new = existing.is_none();
+        let cluster = match existing {
+            Some(cluster) => Cluster::check(plan.upstream.clone()).map(|()| cluster),
+            None => Cluster::spawn(plan.upstream.clone()),
+        };
+        let cluster = cluster.map_err(|source| in_cluster(&plan, source))?;
+        let known = self.authenticator(&plan.name, &plan.authn, Some(&cluster))?;
+        Ok(Prepared {
+            plan,
+            cluster,
+            is_new,
+            known,
+            flows,
+        })
+    }
+
+    #[expect(clippy::type_complexity, reason = "the parts of one route, used once")]
+    fn prepare_api(
+        &self,
+        process: &GatewayConfig,
+        flows: &crate::flow::FlowSpec,
+    ) -> Result<Option<(Route, Vec<String>, bool, Known)>, AssembleError> {
+        let Some(plan) = lower_api(process) else {
+            return Ok(None);
+        };
+        let target = self.local.clone().ok_or(AssembleError::NoApi)?;
+        let known = self.authenticator(LOCAL_CLUSTER, &plan.authn, None)?;
+        let route = Route {
+            name: LOCAL_CLUSTER.into(),
+            target,
+            authenticator: Arc::clone(&known.authenticator),
+            flows: Arc::new(FlowTable::compile(flows, LOCAL_CLUSTER, &self.live)?),
+        };
+        Ok(Some((route, plan.hosts, plan.is_default, known)))
+    }
+
+    /// The authenticator of a cluster; the one in force when nothing about it has changed.
+    fn authenticator(
+        &self,
+        name: &str,
+        plan: &AuthnPlan,
+        cluster: Option<&Arc<Cluster>>,
+    ) -> Result<Known, AssembleError> {
+        let digest = plan
+            .client_ca_file
+            .as_deref()
+            .map(|file| Digest::of([file]));
+        let existing = self.authenticators.get(name);
+        if let Some(known) = existing
+            && known.authority == digest
+            && known.plan == *plan
+        {
+            return Ok(known.clone());
+        }
+        let authority =
+            match &plan.client_ca_file {
+                Some(file) => Some(ClientAuthority::load(file).map_err(|source| {
+                    AssembleError::Authority {
+                        name: name.to_owned(),
+                        source,
+                    }
+                })?),
+                None => None,
+            };
+        let reviewer = |cluster: &Arc<Cluster>| Arc::new(ClusterReviewer(Arc::clone(cluster)));
+        let tokens = cluster
+            .zip(plan.tokens)
+            .map(|(cluster, options)| Arc::new(TokenReviews::new(reviewer(cluster), options)));
+        let impersonation = cluster
+            .filter(|_| plan.judges_impersonation)
+            .map(|cluster| Impersonation::new(reviewer(cluster)));
+        let authenticator = Authenticator::new(AuthenticatorOptions {
+            authority: authority.map(Arc::new),
+            tokens,
+            impersonation,
+            anonymous: plan.anonymous,
+        });
+        Ok(Known {
+            plan: plan.clone(),
+            authority: digest,
+            authenticator: Arc::new(authenticator),
+        })
+    }
+}
+
+fn in_cluster(plan: &ClusterPlan, source: UpstreamError) -> AssembleError {
+    AssembleError::Cluster {
+        name: plan.name.clone(),
+        source,
+    }
+}
+
+/// What the Kubernetes listener shows, and the authorities that it asks clients for: the union over
+/// all clusters. Which of them a certificate is good for is judged later.
+pub(super) fn listen_spec(
+    process: &GatewayConfig,
+    rules: &RuleSet,
+) -> Result<TlsSpec, AssembleError> {
+    let plan = lower_listen(process);
+    let mut authorities: Vec<PathBuf> = plan.client_ca_file.iter().cloned().collect();
+    let of_clusters = rules
+        .clusters
+        .iter()
+        .filter_map(|cluster| lower_cluster(cluster).authn.client_ca_file);
+    let of_api = lower_api(process).and_then(|api| api.authn.client_ca_file);
+    for file in of_clusters.chain(of_api) {
+        if !authorities.contains(&file) {
+            authorities.push(file);
+        }
+    }
+    tls_spec(&plan, &authorities)
+}
+
+/// What the admin listener shows and asks for, tried out: it may be put into force at the very end.
+pub(super) fn admin_spec(plan: &TlsPlan) -> Result<TlsSpec, AssembleError> {
+    let authorities: Vec<PathBuf> = plan.client_ca_file.iter().cloned().collect();
+    let spec = tls_spec(plan, &authorities)?;
+    TlsSource::new(&spec)?;
+    Ok(spec)
+}
+
+/// Reads a listener's files.
+fn tls_spec(plan: &TlsPlan, authorities: &[PathBuf]) -> Result<TlsSpec, AssembleError> {
+    let identity = ServerIdentity {
+        certificate_pem: read(&plan.cert_file)?,
+        key_pem: read(&plan.key_file)?,
+    };
+    let client_cas_pem = authorities
+        .iter()
+        .map(|file| read(file))
+        .collect::<Result<_, _>>()?;
+    Ok(TlsSpec {
+        identities: vec![identity],
+        client_cas_pem,
+    })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, AssembleError> {
+    std::fs::read(path).map_err(|source| AssembleError::File {
+        path: path.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,187 @@
+//! `kind: UpstreamCluster`.
+
+use std::path::PathBuf;
+
+use sluice_config as config;
+
+use crate::authn::TokenReviewsOptions;
+use crate::upstream::{
+    BreakerSpec, ClusterSpec, CredentialsSpec, EjectionSpec, EndpointSpec, HealthSpec,
+    IdentityMode, TimeoutSpec, UpstreamTlsSpec,
+};
+
+/// A cluster as it will be.
+#[derive(Clone, Debug)]
+pub(in crate::control) struct ClusterPlan {
+    pub(in crate::control) name: String,
+    pub(in crate::control) hosts: Vec<String>,
+    pub(in crate::control) is_default: bool,
+    pub(in crate::control) upstream: ClusterSpec,
+    pub(in crate::control) authn: AuthnPlan,
+}
+
+/// Who may come in to a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::control) struct AuthnPlan {
+    pub(in crate::control) client_ca_file: Option<PathBuf>,
+    pub(in crate::control) tokens: Option<TokenReviewsOptions>,
+    /// Whether the gateway judges `--as` itself; else the headers go on to whoever serves.
+    pub(in crate::control) judges_impersonation: bool,
+    pub(in crate::control) anonymous: bool,
+}
+
+pub(in crate::control) fn lower_cluster(cluster: &config::UpstreamCluster) -> ClusterPlan {
+    let config::UpstreamCluster {
+        api_version: _,
+        kind: _,
+        metadata: config::Metadata { name },
+        spec,
+    } = cluster;
+    let config::ClusterSpec {
+        hosts,
+        default,
+        endpoints,
+        tls,
+        credentials,
+        identity: config::Identity { mode },
+        clients,
+        health,
+        ejection,
+        breaker,
+        timeouts,
+    } = spec;
+    let identity = identity(**mode);
+    ClusterPlan {
+        name: name.value.clone(),
+        hosts: hosts.iter().map(|host| host.as_str().to_owned()).collect(),
+        is_default: **default,
+        upstream: ClusterSpec {
+            name: name.value.clone(),
+            endpoints: endpoints.iter().map(endpoint).collect(),
+            tls: tls.as_ref().map(upstream_tls).unwrap_or_default(),
+            credentials: credentials
+                .as_ref()
+                .map(|credentials| own_credentials(credentials))
+                .unwrap_or_default(),
+            identity,
+            health: probes(health),
+            ejection: ejections(ejection),
+            breaker: endpoint_breaker(breaker),
+            timeouts: waits(timeouts),
+        },
+        authn: authn(clients, identity),
+    }
+}
+
+fn endpoint(endpoint: &config::Endpoint) -> EndpointSpec {
+    let config::Endpoint { url, weight } = endpoint;
+    EndpointSpec {
+        url: url.to_string(),
+        weight: weight.get(),
+    }
+}
+
+fn upstream_tls(tls: &config::UpstreamTls) -> UpstreamTlsSpec {
+    let config::UpstreamTls {
+        ca_file,
+        server_name,
+    } = tls;
+    UpstreamTlsSpec {
+        ca_file: Some(ca_file.as_path().to_owned()),
+        server_name: server_name.clone(),
+    }
+}
+
+fn own_credentials(credentials: &config::Credentials) -> CredentialsSpec {
+    let config::Credentials {
+        client_cert_file,
+        client_key_file,
+        token_file,
+    } = credentials;
+    let path = |file: &Option<config::FilePath>| file.as_ref().map(|f| f.as_path().to_owned());
+    CredentialsSpec {
+        client_cert_file: path(client_cert_file),
+        client_key_file: path(client_key_file),
+        token_file: path(token_file),
+    }
+}
+
+fn identity(mode: config::IdentityMode) -> IdentityMode {
+    match mode {
+        config::IdentityMode::Impersonate => IdentityMode::Impersonate,
+        config::IdentityMode::FrontProxy => IdentityMode::FrontProxy,
+        config::IdentityMode::PassThrough => IdentityMode::PassThrough,
+    }
+}
+
+fn probes(health: &config::Health) -> HealthSpec {
+    let config::Health {
+        path,
+        interval,
+        timeout,
+        rise,
+        fall,
+    } = health;
+    HealthSpec {
+        path: path.value.clone(),
+        interval: interval.get(),
+        timeout: timeout.get(),
+        rise: rise.get(),
+        fall: fall.get(),
+    }
+}
+
+fn ejections(ejection: &config::Ejection) -> EjectionSpec {
+    let config::Ejection {
+        consecutive_failures,
+        base_time,
+    } = ejection;
+    EjectionSpec {
+        consecutive_failures: consecutive_failures.get(),
+        base_time: base_time.get(),
+    }
+}
+
+fn endpoint_breaker(breaker: &config::Breaker) -> BreakerSpec {
+    let config::Breaker {
+        failure_percent,
+        minimum_requests,
+    } = breaker;
+    BreakerSpec {
+        failure_percent: u32::from(**failure_percent),
+        requests_min: minimum_requests.get(),
+    }
+}
+
+fn waits(timeouts: &config::Timeouts) -> TimeoutSpec {
+    let config::Timeouts { connect, head } = timeouts;
+    TimeoutSpec {
+        connect: connect.get(),
+        head: head.get(),
+    }
+}
+
+fn authn(clients: &config::Clients, identity: IdentityMode) -> AuthnPlan {
+    let config::Clients {
+        client_ca_file,
+        token_review,
+        anonymous,
+    } = clients;
+    let tokens = token_review.as_ref().map(|review| {
+        let config::TokenReview {
+            cache_ttl,
+            negative_ttl,
+        } = review;
+        TokenReviewsOptions {
+            accepted_for: cache_ttl.get(),
+            refused_for: negative_ttl.get(),
+        }
+    });
+    AuthnPlan {
+        client_ca_file: client_ca_file.as_ref().map(|f| f.as_path().to_owned()),
+        tokens,
+        // A caller's own token carries the caller's own `--as`: the apiserver judges it.
+        judges_impersonation: identity != IdentityMode::PassThrough,
+        anonymous: *anonymous,
+    }
+}

@@ -1,0 +1,12 @@
+//! From what operators write to the plain values that the live parts take, one file a kind.
+//!
+//! Every struct is taken apart field by field, so that a key which is accepted and then forgotten
+//! does not compile.
+
+mod cluster;
+mod process;
+mod rate;
+
+pub(super) use cluster::{AuthnPlan, ClusterPlan, lower_cluster};
+pub(super) use process::{TlsPlan, lower_admin, lower_api, lower_listen};
+pub(super) use rate::lower_rates;

@@ -1,0 +1,77 @@
+//! The parts of `kind: GatewayConfig` that control itself acts on: certificates whose contents
+//! change, and the Kubernetes API's place among the routes. The rest is for bootstrap.
+
+use std::path::PathBuf;
+
+use sluice_config as config;
+
+use super::AuthnPlan;
+
+/// The files of a listener's certificate.
+#[derive(Clone, Debug)]
+pub(in crate::control) struct TlsPlan {
+    pub(in crate::control) cert_file: PathBuf,
+    pub(in crate::control) key_file: PathBuf,
+    pub(in crate::control) client_ca_file: Option<PathBuf>,
+}
+
+/// The Kubernetes API of our own, as a route.
+#[derive(Clone, Debug)]
+pub(in crate::control) struct ApiPlan {
+    pub(in crate::control) hosts: Vec<String>,
+    pub(in crate::control) is_default: bool,
+    pub(in crate::control) authn: AuthnPlan,
+}
+
+pub(in crate::control) fn lower_listen(process: &config::GatewayConfig) -> TlsPlan {
+    let config::Listen { address: _, tls } = &process.listen;
+    let config::ServerTls {
+        cert_file,
+        key_file,
+        client_ca_file,
+    } = tls;
+    TlsPlan {
+        cert_file: cert_file.as_path().to_owned(),
+        key_file: key_file.as_path().to_owned(),
+        client_ca_file: client_ca_file.as_ref().map(|f| f.as_path().to_owned()),
+    }
+}
+
+pub(in crate::control) fn lower_admin(process: &config::GatewayConfig) -> Option<TlsPlan> {
+    let config::Admin {
+        address: _,
+        tls,
+        allowed_groups: _,
+        allowed_users: _,
+    } = process.admin.as_ref()?;
+    let config::MutualTls {
+        cert_file,
+        key_file,
+        client_ca_file,
+    } = tls;
+    Some(TlsPlan {
+        cert_file: cert_file.as_path().to_owned(),
+        key_file: key_file.as_path().to_owned(),
+        client_ca_file: Some(client_ca_file.as_path().to_owned()),
+    })
+}
+
+pub(in crate::control) fn lower_api(process: &config::GatewayConfig) -> Option<ApiPlan> {
+    let config::Api {
+        hosts,
+        default,
+        client_ca_file,
+    } = &**process.api.as_ref()?;
+    let listen_ca = process.listen.tls.client_ca_file.as_ref();
+    Some(ApiPlan {
+        hosts: hosts.iter().map(|host| host.as_str().to_owned()).collect(),
+        is_default: **default,
+        authn: AuthnPlan {
+            client_ca_file: client_ca_file
+                .as_ref()
+                .or(listen_ca)
+                .map(|f| f.as_path().to_owned()),
+            ..AuthnPlan::default()
+        },
+    })
+}

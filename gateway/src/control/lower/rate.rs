@@ -1,0 +1,138 @@
+//! `kind: RateRules`.
+
+use sluice_config as config;
+use sluice_ratelimit::{Quota, QuotaError};
+
+use crate::flow::{FlowSpec, InFlightSpec, KeyField, MatchSpec, Mode, RateSpec, RuleSpec};
+
+/// A rate that no bucket can hold.
+#[derive(Debug, thiserror::Error)]
+#[error("rule {rule}: {source}")]
+pub(in crate::control) struct RateFault {
+    rule: String,
+    source: QuotaError,
+}
+
+/// All rules in the order in which they are tried.
+pub(in crate::control) fn lower_rates<'a>(
+    all: impl Iterator<Item = &'a config::RateRules>,
+) -> Result<FlowSpec, RateFault> {
+    let mut rules = Vec::new();
+    for object in all {
+        let config::RateRules {
+            api_version: _,
+            kind: _,
+            metadata: config::Metadata { name },
+            spec:
+                config::RateRulesSpec {
+                    cluster,
+                    rules: written,
+                },
+        } = object;
+        let cluster = (cluster.as_str() != "*").then(|| cluster.value.clone());
+        for written in written.iter() {
+            let id = format!("{}/{}", **name, *written.name);
+            rules.push(rule(id, cluster.clone(), written)?);
+        }
+    }
+    Ok(FlowSpec { rules })
+}
+
+fn rule(
+    id: String,
+    cluster: Option<String>,
+    written: &config::RateRule,
+) -> Result<RuleSpec, RateFault> {
+    let config::RateRule {
+        name: _,
+        matches,
+        mode,
+        // Validation leaves an exempt rule without limits: it matches and admits.
+        exempt: _,
+        rate,
+        in_flight,
+        long_running,
+    } = written;
+    let rate = match rate {
+        Some(rate) => Some(lower_rate(rate).map_err(|source| RateFault {
+            rule: id.clone(),
+            source,
+        })?),
+        None => None,
+    };
+    Ok(RuleSpec {
+        id,
+        cluster,
+        matches: lower_match(matches),
+        mode: match mode {
+            config::Mode::Enforce => Mode::Enforce,
+            config::Mode::Observe => Mode::Observe,
+            config::Mode::Off => Mode::Off,
+        },
+        rate,
+        in_flight: in_flight.as_ref().map(lower_in_flight),
+        long_running: long_running.as_ref().map(lower_in_flight),
+    })
+}
+
+fn lower_rate(rate: &config::Rate) -> Result<RateSpec, QuotaError> {
+    let config::Rate {
+        per_second,
+        burst,
+        key,
+    } = rate;
+    let burst = burst.unwrap_or(*per_second);
+    Ok(RateSpec {
+        quota: Quota::per_second(per_second.get(), burst.get())?,
+        key: lower_key(key),
+    })
+}
+
+fn lower_in_flight(limit: &config::InFlight) -> InFlightSpec {
+    let config::InFlight { max, key } = limit;
+    InFlightSpec {
+        max: max.get().get(),
+        key: lower_key(key),
+    }
+}
+
+fn lower_key(key: &[config::KeyField]) -> Vec<KeyField> {
+    key.iter()
+        .map(|field| match field {
+            config::KeyField::User => KeyField::User,
+            config::KeyField::Verb => KeyField::Verb,
+            config::KeyField::Resource => KeyField::Resource,
+            config::KeyField::Namespace => KeyField::Namespace,
+        })
+        .collect()
+}
+
+fn lower_match(matches: &config::Match) -> MatchSpec {
+    let config::Match {
+        users,
+        groups,
+        verbs,
+        resources,
+        namespaces,
+        names,
+        user_agents,
+        non_resource_paths,
+    } = matches;
+    MatchSpec {
+        users: entries(users),
+        groups: entries(groups),
+        verbs: entries(verbs),
+        resources: entries(resources),
+        namespaces: entries(namespaces),
+        names: entries(names),
+        user_agents: entries(user_agents),
+        non_resource_paths: entries(non_resource_paths),
+    }
+}
+
+/// The entries as text; none for an absent list, which selects everything, as an empty one does to
+/// the flow table. Validation has refused lists that were written empty.
+fn entries<T: std::fmt::Display>(list: &Option<config::Located<config::Terms<T>>>) -> Vec<String> {
+    let terms = list.iter().flat_map(|list| list.iter());
+    terms.map(|term| term.value.to_string()).collect()
+}
