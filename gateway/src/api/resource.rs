@@ -7,7 +7,7 @@
 //! definitions stored. It does not know who may use a kind, and holds no object.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use serde_json::Value;
@@ -186,9 +186,18 @@ impl Table {
 }
 
 /// The kinds served, built-in and custom.
-#[derive(Debug)]
 pub struct Registry {
     table: ArcSwap<Table>,
+    /// What definitions are checked by; set once, before anything is served.
+    definition_check: OnceLock<Arc<Schema>>,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry")
+            .field("table", &self.table)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for Registry {
@@ -203,6 +212,7 @@ impl Registry {
     pub fn new() -> Self {
         Registry {
             table: ArcSwap::from_pointee(Table::new(builtin::kinds())),
+            definition_check: OnceLock::new(),
         }
     }
 
@@ -220,10 +230,40 @@ impl Registry {
         self.table.load_full()
     }
 
+    /// Has every custom resource definition checked and completed by `check` before it is stored.
+    /// The first call counts.
+    pub fn check_definitions(&self, check: Arc<Schema>) {
+        if self.definition_check.set(check).is_ok() {
+            let custom = self
+                .table()
+                .kinds()
+                .iter()
+                .filter(|kind| kind.is_custom)
+                .cloned()
+                .collect();
+            self.set_custom(custom);
+        }
+    }
+
+    /// The built-in kinds, that of definitions with its check.
+    fn built_in(&self) -> Vec<Arc<ResourceKind>> {
+        let mut kinds = builtin::kinds();
+        if let Some(check) = self.definition_check.get() {
+            for kind in &mut kinds {
+                if kind.group == "apiextensions.k8s.io"
+                    && kind.plural == "customresourcedefinitions"
+                {
+                    Arc::make_mut(kind).schema = Some(Arc::clone(check));
+                }
+            }
+        }
+        kinds
+    }
+
     /// Replaces all custom kinds by these; built-in ones stay, and win over a custom kind of the
     /// same path.
     pub fn set_custom(&self, custom: Vec<Arc<ResourceKind>>) {
-        let mut kinds = builtin::kinds();
+        let mut kinds = self.built_in();
         let taken = |kinds: &[Arc<ResourceKind>], new: &ResourceKind| {
             kinds
                 .iter()

@@ -4,25 +4,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use serde_json::Value;
 use sluice_metastore::Error;
 use sluice_metastore::store::Store;
+use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
+use super::bootstrap;
 use super::compact;
+use super::crd::{self, Definitions};
+use super::documents::Documents;
 use super::errors;
 use super::namespaces;
-use super::rbac::{Attributes, message};
+use super::rbac::{self, Attributes, Authorizer, message};
 use super::resource::{Registry, ResourceKind};
+use super::reviews::{self, Review};
 use super::serve::{self, Call};
 use super::storage::{Part, Sources, Storage};
 use super::view::Views;
 use crate::body::Body;
 use crate::context::RequestContext;
-use crate::identity::{MASTERS, UserInfo};
+use crate::identity::UserInfo;
 use crate::request::{RequestInfo, Verb};
-use crate::status::Refusal;
+use crate::status::{Refusal, Stage};
 
 /// How an [`ApiServer`] is opened.
 #[derive(Clone)]
@@ -48,6 +53,11 @@ pub struct ApiServer {
     storage: Storage,
     registry: Arc<Registry>,
     views: Views,
+    authorizer: Authorizer,
+    definitions: Arc<Definitions>,
+    documents: Documents,
+    /// Filled once what a cluster starts with is there; requests wait for it.
+    started: OnceCell<()>,
     /// What runs beside the requests; it ends with the server.
     _tasks: JoinSet<()>,
 }
@@ -58,17 +68,23 @@ impl ApiServer {
     /// # Errors
     /// When the store cannot be read.
     pub fn open(store: Store, options: ApiOptions) -> Result<Arc<ApiServer>, Error> {
+        let authorizer = Authorizer::open(store.clone())?;
         let storage = Storage::new(store, options.sources);
         let registry = Arc::new(Registry::new());
+        let definitions = Arc::new(Definitions::open(&storage, Arc::clone(&registry))?);
         let mut tasks = JoinSet::new();
         if let Some(every) = options.compact_every {
             tasks.spawn(compact::run(storage.store().clone(), every));
         }
         tasks.spawn(namespaces::run(storage.clone(), Arc::clone(&registry)));
         let server = Arc::new(ApiServer {
+            documents: Documents::new(Arc::clone(&registry), Arc::clone(&definitions)),
+            views: Views::default(),
+            started: OnceCell::new(),
             storage,
             registry,
-            views: Views::default(),
+            authorizer,
+            definitions,
             _tasks: tasks,
         });
         Ok(server)
@@ -78,6 +94,31 @@ impl ApiServer {
     #[must_use]
     pub fn storage(&self) -> &Storage {
         &self.storage
+    }
+
+    /// Who may do what.
+    #[must_use]
+    pub fn authorizer(&self) -> &Authorizer {
+        &self.authorizer
+    }
+
+    /// The custom kinds' definitions.
+    #[must_use]
+    pub fn definitions(&self) -> &Arc<Definitions> {
+        &self.definitions
+    }
+
+    /// Writes what a cluster starts with, if it is absent; every request waits for this once.
+    ///
+    /// # Errors
+    /// Whatever the store refuses; the next call tries again.
+    pub async fn start(&self) -> Result<(), Refusal> {
+        let ensure = || bootstrap::ensure(&self.storage, &self.registry);
+        self.started.get_or_try_init(ensure).await?;
+        self.authorizer
+            .reached(self.storage.store().revision())
+            .await;
+        Ok(())
     }
 
     /// The kinds.
@@ -99,10 +140,45 @@ impl ApiServer {
     ) -> Response<Body> {
         let (parts, body) = req.into_parts();
         // Boxed: the futures below are large, and this one is held by every request's own.
-        match Box::pin(self.route(ctx, info, &parts, body)).await {
+        match Box::pin(self.settle(ctx, info, &parts, body)).await {
             Ok(response) => response,
             Err(refusal) => refusal.into_response(&parts.headers),
         }
+    }
+
+    /// Finds out as whom the request is made, answers it, and makes sure that what it changed is in
+    /// force before its client hears of it.
+    async fn settle(
+        &self,
+        ctx: &RequestContext,
+        info: &RequestInfo,
+        parts: &Parts,
+        body: Body,
+    ) -> Result<Response<Body>, Refusal> {
+        if !self.started.initialized() {
+            self.start().await?;
+        }
+        let mut ctx = ctx.clone();
+        // A phase before this one may have done it; its headers are gone then.
+        if ctx.impersonator.is_none()
+            && let Some(user) = self.authorizer.impersonate(&ctx.user, &parts.headers)?
+        {
+            let caller = std::mem::replace(&mut ctx.user, Arc::new(user));
+            ctx.impersonator = Some(caller);
+        }
+        let mut response = self.route(&ctx, info, parts, body).await?;
+        if is_write(info.verb()) {
+            let now = self.storage.store().revision();
+            match info.group() {
+                rbac::GROUP => self.authorizer.reached(now).await,
+                crd::GROUP => self.definitions.reached(now).await,
+                _ => {}
+            }
+        }
+        if ctx.impersonator.is_some() {
+            response.extensions_mut().insert(ActingAs(ctx.user));
+        }
+        Ok(response)
     }
 
     async fn route(
@@ -114,7 +190,10 @@ impl ApiServer {
     ) -> Result<Response<Body>, Refusal> {
         self.authorize(&ctx.user, &serve::attributes(info))?;
         if !info.is_resource() {
-            return Err(errors::no_such_path());
+            return self.path(info, parts);
+        }
+        if let Some(review) = Review::of(info.group(), info.version(), info.resource()) {
+            return self.review(review, ctx, info, parts, body).await;
         }
         let kind = self
             .registry
@@ -156,23 +235,65 @@ impl ApiServer {
         }
     }
 
+    /// What is served at no resource: the documents, and whether the server is well.
+    fn path(&self, info: &RequestInfo, parts: &Parts) -> Result<Response<Body>, Refusal> {
+        if parts.method != Method::GET {
+            return Err(errors::no_such_path());
+        }
+        if matches!(info.path(), "/healthz" | "/livez" | "/readyz") {
+            if let Some(failure) = self.storage.store().failure() {
+                return Err(Refusal::unavailable(Stage::Api, failure));
+            }
+            return Ok(Response::new(Body::from(b"ok".to_vec())));
+        }
+        let document = self.documents.serve(info.uri(), &parts.headers);
+        document.ok_or_else(errors::no_such_path)
+    }
+
+    async fn review(
+        &self,
+        review: Review,
+        ctx: &RequestContext,
+        info: &RequestInfo,
+        parts: &Parts,
+        body: Body,
+    ) -> Result<Response<Body>, Refusal> {
+        if info.verb() != Verb::Create {
+            return Err(errors::no_such_path());
+        }
+        let object = serve::read_question(review, &parts.headers, body).await?;
+        let answer = review.answer(&self.authorizer, &ctx.user, info, object)?;
+        let bytes = Body::from(answer.to_string().into_bytes());
+        Ok(serve::json(reviews::ANSWERED, bytes))
+    }
+
     fn authorize(&self, user: &UserInfo, asked: &Attributes<'_>) -> Result<(), Refusal> {
-        if user.is_member(MASTERS) {
+        let decision = self.authorizer.authorize(user, asked);
+        if decision.allowed {
             Ok(())
         } else {
-            Err(message::forbidden(user, asked, ""))
+            Err(message::forbidden(user, asked, &decision.reason))
         }
     }
 
     /// Whether a role or binding gives away no more than the user has.
     pub(super) fn check_escalation(
         &self,
-        _user: &UserInfo,
-        _resource: &str,
-        _object: &Value,
+        user: &UserInfo,
+        resource: &str,
+        object: &Value,
     ) -> Result<(), Refusal> {
-        Ok(())
+        self.authorizer.check_escalation(user, resource, object)
     }
+}
+
+/// In the extensions of a response to a request made with `--as`: as whom.
+#[derive(Clone, Debug)]
+pub struct ActingAs(pub Arc<UserInfo>);
+
+fn is_write(verb: Verb) -> bool {
+    use Verb::{Create, Delete, DeleteCollection, Patch, Update};
+    matches!(verb, Create | Update | Patch | Delete | DeleteCollection)
 }
 
 async fn whole(call: Call<'_>, body: Body) -> Result<Response<Body>, Refusal> {

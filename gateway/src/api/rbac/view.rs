@@ -5,20 +5,44 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use serde::de::DeserializeOwned;
+use sluice_metastore::events::Change;
+use sluice_metastore::store::Store;
+use sluice_metastore::{Error, Record, Revision};
 
 use super::index::{Index, Objects};
-use super::objects::{Binding, Role};
+use super::objects::GROUP;
 use super::rule::Rule;
 use super::{Attributes, Decision};
+use crate::api::follow::{Follower, View};
+use crate::api::keys;
 use crate::identity::UserInfo;
 
 /// Answers who may do what; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Authorizer {
     index: Arc<ArcSwap<Index>>,
+    follower: Option<Arc<Follower>>,
 }
 
 impl Authorizer {
+    /// Loads the roles and bindings and follows them from then on; when this returns, decisions
+    /// rest on all of them.
+    ///
+    /// # Errors
+    /// Whatever the store answers to a read of its newest revision.
+    pub fn open(store: Store) -> Result<Authorizer, Error> {
+        let index = Arc::new(ArcSwap::from_pointee(Index::default()));
+        let view = Rbac {
+            objects: Objects::default(),
+            index: Arc::clone(&index),
+        };
+        let follower = Follower::spawn(store, keys::range(&prefix()), view)?;
+        Ok(Authorizer {
+            index,
+            follower: Some(Arc::new(follower)),
+        })
+    }
+
     /// Whether `user` may do what is asked.
     #[must_use]
     pub fn authorize(&self, user: &UserInfo, asked: &Attributes<'_>) -> Decision {
@@ -31,6 +55,13 @@ impl Authorizer {
         self.index.load().rules_for(user, namespace)
     }
 
+    /// Waits until the write of a role or binding at `revision` is in force.
+    pub async fn reached(&self, revision: Revision) {
+        if let Some(follower) = &self.follower {
+            follower.reached(revision).await;
+        }
+    }
+
     pub(super) fn index(&self) -> Arc<Index> {
         self.index.load_full()
     }
@@ -39,12 +70,15 @@ impl Authorizer {
     pub(super) fn fixed(objects: &Objects) -> Authorizer {
         Authorizer {
             index: Arc::new(ArcSwap::from_pointee(Index::compile(objects))),
+            follower: None,
         }
     }
 }
 
 /// Where the objects of the RBAC group lie; `<plural>/[<namespace>/]<name>` follows.
-const PREFIX: &str = "/registry/rbac.authorization.k8s.io/";
+fn prefix() -> String {
+    format!("{}{GROUP}/", keys::ROOT)
+}
 
 /// The objects as decoded, and where their index is published.
 struct Rbac {
@@ -73,10 +107,32 @@ impl Rbac {
     }
 }
 
-/// Plural, and (namespace, name), of a key under [`PREFIX`]; the namespace is empty exactly for
+impl View for Rbac {
+    fn reset(&mut self, records: &[Record]) {
+        self.objects = Objects::default();
+        for record in records {
+            self.set(record.key(), Some(record.value()));
+        }
+        self.publish();
+    }
+
+    fn apply(&mut self, changes: &[Change]) {
+        for change in changes {
+            match change {
+                Change::Put(record) => self.set(record.key(), Some(record.value())),
+                Change::Delete { key, .. } => self.set(key, None),
+            }
+        }
+        self.publish();
+    }
+}
+
+/// Plural, and (namespace, name), of a key under [`prefix`]; the namespace is empty exactly for
 /// cluster-wide kinds.
 fn place_of(key: &[u8]) -> Option<(&str, (String, String))> {
-    let path = std::str::from_utf8(key).ok()?.strip_prefix(PREFIX)?;
+    let path = std::str::from_utf8(key)
+        .ok()?
+        .strip_prefix(prefix().as_str())?;
     let (plural, place) = path.split_once('/')?;
     let (namespace, name) = if plural.starts_with("cluster") {
         ("", place)

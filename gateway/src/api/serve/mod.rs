@@ -10,6 +10,7 @@ mod strategic;
 mod watch;
 mod write;
 
+pub(crate) use form::json;
 pub(crate) use read::{get, list};
 pub(crate) use scale::serve as scale;
 pub(crate) use watch::serve as watch;
@@ -19,10 +20,13 @@ use http::HeaderMap;
 
 use super::rbac::Attributes;
 use super::resource::ResourceKind;
+use super::reviews::{self, Review};
 use super::server::ApiServer;
-use super::storage::{Part, Target};
+use super::storage::{Object, Part, Target};
+use crate::body::Body;
 use crate::context::RequestContext;
 use crate::request::RequestInfo;
+use crate::status::Refusal;
 
 /// One request for objects of one kind.
 #[derive(Clone, Copy)]
@@ -56,6 +60,20 @@ impl<'a> Call<'a> {
     fn query(&self, key: &str) -> String {
         self.info.query_value(key).unwrap_or_default().into_owned()
     }
+}
+
+/// Reads a question of a body; it is answered and not stored.
+pub(crate) async fn read_question(
+    review: Review,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Object, Refusal> {
+    let bytes = body::collect(body).await?;
+    if body::media_type(headers) == reviews::PROTOBUF {
+        return review.read_protobuf(&bytes);
+    }
+    let decoded = body::decode(headers, &bytes, body::FieldValidation::Ignore)?;
+    Ok(decoded.object)
 }
 
 /// A request's attributes in the words rules are written in.

@@ -56,6 +56,7 @@ pub(crate) async fn update(call: Call<'_>, body: Body) -> Result<Response<Body>,
 /// Changes an object, or a part of it, by a patch.
 pub(crate) async fn patch(call: Call<'_>, body: Body) -> Result<Response<Body>, Refusal> {
     let bytes = body::collect(body).await?;
+    let validation = FieldValidation::parse(&call.query("fieldValidation"))?;
     let patch = Patch::read(call.kind, body::media_type(call.headers), &bytes)?;
     let check = |object: &Object| call.check_grant(object);
     let options = call.write_options(&check)?;
@@ -63,6 +64,14 @@ pub(crate) async fn patch(call: Call<'_>, body: Body) -> Result<Response<Body>, 
     let change = |old: &Object| {
         let new = patch.apply(call.target(), old)?;
         check_identity(&call, &new, call.info.name())?;
+        if validation == FieldValidation::Strict {
+            let unknown = unknown_fields(&call, validation, &new);
+            if !unknown.is_empty() {
+                let why = format!("strict decoding error: {}", unknown.join(", "));
+                let cause = Cause::invalid("patch", call.info.name(), &why);
+                return Err(errors::invalid(call.kind, call.info.name(), &[cause]));
+            }
+        }
         Ok(new)
     };
     let stored = storage
@@ -117,7 +126,28 @@ pub(crate) async fn delete_collection(
 async fn decode(call: &Call<'_>, body: Body) -> Result<Decoded, Refusal> {
     let validation = FieldValidation::parse(&call.query("fieldValidation"))?;
     let bytes = body::collect(body).await?;
-    body::decode(call.headers, &bytes, validation)
+    let mut decoded = body::decode(call.headers, &bytes, validation)?;
+    let unknown = unknown_fields(call, validation, &decoded.object);
+    if validation == FieldValidation::Strict && !unknown.is_empty() {
+        let message = format!("strict decoding error: {}", unknown.join(", "));
+        return Err(errors::bad_request(message));
+    }
+    decoded.warnings.extend(unknown);
+    Ok(decoded)
+}
+
+/// The fields that the schema of a custom kind does not know and that are about to be dropped;
+/// built-in kinds have no schema here.
+fn unknown_fields(call: &Call<'_>, validation: FieldValidation, object: &Object) -> Vec<String> {
+    if !call.kind.is_custom || validation == FieldValidation::Ignore {
+        return Vec::new();
+    }
+    let object = Value::Object(object.clone());
+    let found = call.server.definitions().unknown_fields(call.kind, &object);
+    found
+        .iter()
+        .map(|path| format!("unknown field \"{path}\""))
+        .collect()
 }
 
 /// 400 when an object is not what its path says.

@@ -40,10 +40,10 @@ struct Answer {
 }
 
 impl Client {
-    /// A server of its own, with the namespace `default` in it.
+    /// A server of its own, with what a cluster starts with in it.
     async fn new() -> Client {
         let client = Client::over(store());
-        client.make("/api/v1/namespaces", named("default")).await;
+        client.server.start().await.expect("what a cluster starts with");
         client
     }
 
