@@ -16,6 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
@@ -67,12 +68,19 @@ impl Gate {
         changed.notify_all();
     }
 
-    /// Blocks until an append waits here (or has passed).
+    /// Blocks until something waits here (or has passed).
+    ///
+    /// # Panics
+    /// When nothing comes for a minute: a test that waits for ever tells nothing.
     pub fn wait_reached(&self) {
         let (state, changed) = &*self.0;
         let mut state = state.lock();
         while !state.reached {
-            changed.wait(&mut state);
+            let waited = changed.wait_for(&mut state, Duration::from_secs(60));
+            assert!(
+                !waited.timed_out(),
+                "nothing came to the gate within a minute"
+            );
         }
     }
 

@@ -34,7 +34,8 @@ use crate::{Error, Revision};
 
 /// Where it is written before it has a name of its own.
 pub(super) const TEMPORARY: &str = "checkpoint.tmp";
-const VERSION: u32 = 1;
+/// What this build writes and reads.
+pub(super) const VERSION: u32 = 1;
 const MAGIC: &[u8; 8] = b"SLUICECP";
 const SUFFIX: &str = ".checkpoint";
 const HEADER_BYTES: usize = 64;

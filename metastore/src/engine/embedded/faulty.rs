@@ -6,6 +6,7 @@
 //! [`FaultyDisk::set_room`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,9 +47,18 @@ pub enum On {
     SyncNames,
 }
 
+/// Called with the directory after each step that changes it.
+pub type Observer = Arc<dyn Fn(&FaultyDisk) + Send + Sync>;
+
 /// An in-memory [`Files`]; clones are the same directory.
 #[derive(Clone, Default)]
 pub struct FaultyDisk(Arc<Mutex<Disk>>);
+
+impl fmt::Debug for FaultyDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FaultyDisk").field(&self.names()).finish()
+    }
+}
 
 #[derive(Default)]
 struct Disk {
@@ -62,6 +72,7 @@ struct Disk {
     /// Bytes that all named files together may have.
     room: Option<usize>,
     locked: BTreeSet<usize>,
+    observer: Option<Observer>,
     salts: u32,
     syncs: usize,
 }
@@ -113,10 +124,15 @@ impl FaultyDisk {
         });
     }
 
-    /// Operations of this kind on such files wait at the gate.
+    /// The next operation of this kind on such a file waits at the gate; one operation a call.
     pub fn hold(&self, on: On, name_has: &str, gate: &Gate) {
         let gate = (on, name_has.to_owned(), gate.clone());
         self.0.lock().gates.push(gate);
+    }
+
+    /// Has each step that changes something observed; `None` ends it.
+    pub fn observe(&self, observer: Option<Observer>) {
+        self.0.lock().observer = observer;
     }
 
     /// How many bytes all files may have together from now on.
@@ -202,11 +218,10 @@ impl FaultyDisk {
 
     fn check(&self, on: On, name: &str) -> io::Result<()> {
         let mut disk = self.0.lock();
-        let gate = disk
-            .gates
-            .iter()
-            .find(|(kind, has, _)| *kind == on && name.contains(has));
-        if let Some((_, _, gate)) = gate.cloned() {
+        let is_held =
+            |(kind, has, _): &(On, String, Gate)| *kind == on && name.contains(has.as_str());
+        if let Some(index) = disk.gates.iter().position(is_held) {
+            let (_, _, gate) = disk.gates.remove(index);
             drop(disk);
             gate.pass();
             disk = self.0.lock();
@@ -221,6 +236,14 @@ impl FaultyDisk {
                 Ok(())
             }
             _ => Err(disk.faults.remove(index).kind.into()),
+        }
+    }
+
+    /// Tells the observer that something changed.
+    fn changed(&self) {
+        let observer = self.0.lock().observer.clone();
+        if let Some(observer) = observer {
+            observer(self);
         }
     }
 
@@ -255,6 +278,7 @@ impl Files for FaultyDisk {
         disk.files.push(Content::default());
         disk.change(Change::Set(name.to_owned(), index));
         drop(disk);
+        self.changed();
         Ok(self.handle(name, index))
     }
 
@@ -265,6 +289,8 @@ impl Files for FaultyDisk {
             return Err(io::ErrorKind::NotFound.into());
         }
         disk.change(Change::Rename(from.to_owned(), to.to_owned()));
+        drop(disk);
+        self.changed();
         Ok(())
     }
 
@@ -274,6 +300,8 @@ impl Files for FaultyDisk {
             return Err(io::ErrorKind::NotFound.into());
         }
         disk.change(Change::Remove(name.to_owned()));
+        drop(disk);
+        self.changed();
         Ok(())
     }
 
@@ -282,6 +310,8 @@ impl Files for FaultyDisk {
         let mut disk = self.0.lock();
         disk.durable_names = disk.names.clone();
         disk.changes.clear();
+        drop(disk);
+        self.changed();
         Ok(())
     }
 
@@ -430,6 +460,14 @@ impl FaultyFile {
         Ok(act(file))
     }
 
+    /// The name it goes by now, or by which it was opened.
+    fn name(&self) -> String {
+        let disk = self.disk.0.lock();
+        let mut names = disk.names.iter();
+        let current = names.find(|(_, index)| **index == self.index);
+        current.map_or_else(|| self.name.clone(), |(name, _)| name.clone())
+    }
+
     /// Refuses what would make the files larger than there is room.
     fn check_room(&self, end: usize) -> io::Result<()> {
         let disk = self.disk.0.lock();
@@ -450,7 +488,7 @@ impl File for FaultyFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.disk.check(On::Read, &self.name)?;
+        self.disk.check(On::Read, &self.name())?;
         let offset = usize::try_from(offset).map_err(io::Error::other)?;
         self.with(|file| {
             let rest = file.seen.get(offset..).unwrap_or_default();
@@ -464,7 +502,7 @@ impl File for FaultyFile {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let offset = usize::try_from(offset).map_err(io::Error::other)?;
-        let fault = self.disk.check(On::Write, &self.name);
+        let fault = self.disk.check(On::Write, &self.name());
         let count = if fault.is_err() {
             bytes.len() / 2
         } else {
@@ -476,6 +514,7 @@ impl File for FaultyFile {
             write(&mut file.seen, offset, bytes);
             file.pending.push(Pending::Write(offset, bytes.to_vec()));
         })?;
+        self.disk.changed();
         fault
     }
 
@@ -487,7 +526,9 @@ impl File for FaultyFile {
                 file.seen.resize(bytes, 0);
                 file.pending.push(Pending::Length(bytes));
             }
-        })
+        })?;
+        self.disk.changed();
+        Ok(())
     }
 
     fn truncate(&self, bytes: u64) -> io::Result<()> {
@@ -495,11 +536,13 @@ impl File for FaultyFile {
         self.with(|file| {
             file.seen.resize(bytes, 0);
             file.pending.push(Pending::Length(bytes));
-        })
+        })?;
+        self.disk.changed();
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
-        let fault = self.disk.check(On::Sync, &self.name);
+        let fault = self.disk.check(On::Sync, &self.name());
         self.disk.0.lock().syncs += 1;
         self.with(|file| {
             if fault.is_ok() && !file.pending.is_empty() {
@@ -508,6 +551,7 @@ impl File for FaultyFile {
             // A sync that fails marks the pages clean all the same: they are never written again.
             file.pending.clear();
         })?;
+        self.disk.changed();
         fault
     }
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use bytes::{Buf, BufMut};
 use crc32c::crc32c;
 
-use super::files::{File, Files, Lock};
+use super::files::{File, Files, Lock, fill_with_zeros};
 use super::{checkpoint, corrupt, io_error, segment, spare};
 use crate::Error;
 
@@ -29,6 +29,7 @@ const MAGIC: &[u8; 8] = b"SLUICELK";
 const VERSION: u32 = 1;
 const SLOT_BYTES: usize = 512;
 const SLOTS_AT: [u64; 2] = [0, 4096];
+const FILE_BYTES: u64 = 8192;
 const HOLDER_BYTES_MAX: usize = 480;
 /// What file systems put into a fresh directory themselves.
 const OF_THE_FILE_SYSTEM: &str = "lost+found";
@@ -93,11 +94,21 @@ pub(super) fn acquire(files: &dyn Files, holder: &str) -> Result<(Arc<dyn Lock>,
         holder: holder.to_owned(),
     };
     let offset = if index == 0 { SLOTS_AT[0] } else { SLOTS_AT[1] };
-    lock.write_at(&slot.encode(), offset)
+    make_room(&*lock)
+        .and_then(|()| lock.write_at(&slot.encode(), offset))
         .and_then(|()| lock.sync())
         .and_then(|()| if is_new { files.sync_names() } else { Ok(()) })
         .map_err(|source| io_error(files, "write", NAME, source))?;
     Ok((Arc::from(lock), epoch))
+}
+
+/// Both slots are written from the start, so that a later start needs no room.
+fn make_room(lock: &dyn Lock) -> std::io::Result<()> {
+    let length = lock.len()?;
+    if length < FILE_BYTES {
+        fill_with_zeros(lock, length, FILE_BYTES)?;
+    }
+    Ok(())
 }
 
 fn refuse_foreign(files: &dyn Files, names: &[String]) -> Result<(), Error> {

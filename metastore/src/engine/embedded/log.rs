@@ -319,6 +319,10 @@ impl Open {
             .write_at(frame, active.info.end)
             .and_then(|()| active.file.sync())
             .map_err(Refusal::Failed)?;
+        // Whoever took the directory over before now may not have read this frame.
+        if !self.lock.is_current().map_err(Refusal::Failed)? {
+            return Err(Refusal::Fenced);
+        }
         active.info.end += bytes;
         active.ordinal += 1;
         shared.log_bytes.fetch_add(bytes, Ordering::Relaxed);

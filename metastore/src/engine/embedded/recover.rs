@@ -18,6 +18,8 @@ use crate::{Error, Revision};
 
 const RESTORE: &str = "nothing was changed: restore the data directory from a backup";
 
+const OTHER_BUILD: &str = "nothing was changed: run the build that wrote it";
+
 /// A search for later frames steps over what is still zero by this much.
 const BLOCK: u64 = 4096;
 const ZEROS: [u8; 4096] = [0; 4096];
@@ -119,8 +121,12 @@ fn read_header(files: &dyn Files, name: &str) -> Result<segment::Header, Error> 
         .open(name)
         .and_then(|file| file.read_at(&mut bytes, 0))
         .map_err(|source| io_error(files, "read", name, source))?;
-    segment::Header::decode(&bytes)
-        .map_err(|error| corrupt(files, name, &format!("at offset=0: {error}"), RESTORE))
+    segment::Header::decode(&bytes).map_err(|error| match error {
+        segment::HeaderError::Damaged => {
+            corrupt(files, name, &format!("at offset=0: {error}"), RESTORE)
+        }
+        segment::HeaderError::Version(_) => corrupt(files, name, &error.to_string(), OTHER_BUILD),
+    })
 }
 
 /// The newest checkpoint that is whole; `None` when there is none and the log reaches back to the
@@ -203,8 +209,11 @@ fn unreadable(files: &dyn Files, name: &str, error: checkpoint::ReadError, more:
             RESTORE,
         ),
         checkpoint::ReadError::Version(version) => {
-            let what = format!("is of format version {version}");
-            corrupt(files, name, &what, "run the build that wrote it")
+            let what = format!(
+                "is of format version {version}, this build reads {}",
+                checkpoint::VERSION
+            );
+            corrupt(files, name, &what, OTHER_BUILD)
         }
         checkpoint::ReadError::Io(source) => io_error(files, "read", name, source),
         checkpoint::ReadError::Sink(error) => error,

@@ -42,7 +42,7 @@ pub(super) struct Header {
 pub(super) enum HeaderError {
     #[error("the segment header does not match its checksum")]
     Damaged,
-    #[error("the segment is of format version {0}, this build reads {VERSION}")]
+    #[error("is of format version {0}, this build reads {VERSION}")]
     Version(u32),
 }
 
