@@ -457,6 +457,48 @@ fn a_crash_at_any_step_loses_nothing_acknowledged() {
 }
 
 #[test]
+fn a_trimmed_segment_is_not_used_again_before_its_old_name_is_gone() {
+    let disk = FaultyDisk::new();
+    // Spares come from the trim alone.
+    for _ in 0..100 {
+        disk.fail(On::Create, "spare.tmp", 0, Io::Other);
+    }
+    let engine = Embedded::open_over(Arc::new(disk.clone()), options(1)).unwrap();
+    let epoch = engine.acquire("test").unwrap();
+    recover(&engine, epoch).unwrap();
+    append_all(&engine, epoch, 2..=60);
+    checkpoint(&engine, epoch, 60).unwrap();
+    let images: Arc<Mutex<Vec<FaultyDisk>>> = Arc::default();
+    let gate = Held(Gate::new());
+    disk.hold(On::SyncNames, "", &gate.0);
+    std::thread::scope(|scope| {
+        let gate = gate;
+        let trim = scope.spawn(|| engine.trim());
+        gate.0.wait_reached();
+        let seen = Arc::clone(&images);
+        let observer = move |disk: &FaultyDisk| seen.lock().push(disk.power_cut(Survival::Nothing));
+        disk.observe(Some(Arc::new(observer)));
+        append_all(&engine, epoch, 61..=120);
+        disk.observe(None);
+        drop(gate);
+        trim.join().unwrap().unwrap();
+    });
+    for image in images.lock().iter() {
+        check_image(image, 60, 120);
+    }
+    let spares = || {
+        disk.names()
+            .iter()
+            .filter(|name| name.starts_with("spare-"))
+            .count()
+    };
+    assert_eq!(spares(), 1);
+    append_all(&engine, epoch, 121..=180);
+    assert_eq!(spares(), 0);
+    check_image(&disk.power_cut(Survival::Nothing), 180, 180);
+}
+
+#[test]
 fn a_failed_sync_ends_writing_for_good() {
     for on in [On::Sync, On::Write] {
         let disk = FaultyDisk::new();

@@ -173,18 +173,20 @@ impl Builder {
     pub(super) fn seal(&mut self, kind: Kind, place: Place) -> &[u8] {
         let body = self.buffer.get(HEADER_BYTES..).unwrap_or_default();
         let body_bytes = u32::try_from(body.len()).expect("the caller bounds a frame");
-        let mut header = Vec::with_capacity(HEADER_BYTES);
-        header.put_u32_le(MAGIC);
-        header.put_u32_le(match kind {
+        let mut header = [0; HEADER_BYTES];
+        let mut fields = header.as_mut_slice();
+        fields.put_u32_le(MAGIC);
+        fields.put_u32_le(match kind {
             Kind::Batches => 0,
             Kind::Closed => 1,
         });
-        header.put_u32_le(body_bytes);
-        header.put_u32_le(self.batches);
-        header.put_u64_le(place.sequence);
-        header.put_u64_le(place.ordinal);
-        header.put_u32_le(crc32c_append(place.salt, body));
-        header.put_u32_le(crc32c_append(place.salt, &header));
+        fields.put_u32_le(body_bytes);
+        fields.put_u32_le(self.batches);
+        fields.put_u64_le(place.sequence);
+        fields.put_u64_le(place.ordinal);
+        fields.put_u32_le(crc32c_append(place.salt, body));
+        let (checked, mut crc) = header.split_at_mut(HEADER_BYTES - 4);
+        crc.put_u32_le(crc32c_append(place.salt, checked));
         if let Some(room) = self.buffer.get_mut(..HEADER_BYTES) {
             room.copy_from_slice(&header);
         }

@@ -403,7 +403,10 @@ impl Shared {
             let name = segment::name(info.sequence);
             self.log_bytes.fetch_sub(info.bytes(), Ordering::Relaxed);
             let bytes = files.open(&name).and_then(|file| file.len());
-            match bytes.ok().and_then(|bytes| self.spares.name_for(bytes)) {
+            match bytes
+                .ok()
+                .and_then(|bytes| self.spares.name_for(bytes, spares.len()))
+            {
                 Some(spare) => {
                     files
                         .rename(&name, &spare)

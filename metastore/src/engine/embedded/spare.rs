@@ -58,10 +58,11 @@ impl Spares {
         state.ready.pop()
     }
 
-    /// A name for a trimmed segment of the usual size, when another spare is of use.
-    pub(super) fn name_for(&self, bytes: u64) -> Option<String> {
+    /// A name for a file of the usual size, when another spare is of use besides those there and
+    /// the `coming` ones that have a name already.
+    pub(super) fn name_for(&self, bytes: u64, coming: usize) -> Option<String> {
         let mut state = self.state.lock();
-        if bytes != self.segment_bytes || state.ready.len() >= self.wanted {
+        if bytes != self.segment_bytes || state.ready.len() + coming >= self.wanted {
             return None;
         }
         state.made += 1;
@@ -98,7 +99,7 @@ impl Spares {
                 }
                 state.is_asked = false;
             }
-            while let Some(name) = self.name_for(self.segment_bytes) {
+            while let Some(name) = self.name_for(self.segment_bytes, 0) {
                 match self.make(files, &name) {
                     Ok(()) => self.add(name),
                     Err(error) => {
