@@ -113,15 +113,27 @@ async fn serve(data_dir: Option<PathBuf>, options: EtcdOptions) -> Result<(), St
     Ok(())
 }
 
+/// A duration as Go writes it: "10m0s", "100ms".
 fn duration(text: &str) -> Result<Duration, String> {
-    let number = |digits: &str| digits.parse().map_err(|error| format!("{text}: {error}"));
-    if let Some(digits) = text.strip_suffix("ms") {
-        number(digits).map(Duration::from_millis)
-    } else if let Some(digits) = text.strip_suffix('m') {
-        number(digits).map(|minutes: u64| Duration::from_secs(minutes * 60))
-    } else if let Some(digits) = text.strip_suffix('s') {
-        number(digits).map(Duration::from_secs)
-    } else {
-        Err(format!("{text}: a duration ends in ms, s or m"))
+    let wrong = || format!("{text}: a duration is numbers with h, m, s or ms, such as 1m30s");
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+        let (number, tail) = rest.split_at(digits);
+        let unit = tail
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit);
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        total += match unit {
+            "ms" => Duration::from_millis(number),
+            "s" => Duration::from_secs(number),
+            "m" => Duration::from_secs(number * 60),
+            "h" => Duration::from_secs(number * 3600),
+            _ => return Err(wrong()),
+        };
+        rest = tail;
     }
+    Ok(total)
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use parking_lot::RwLock;
 use tokio::sync::Notify;
-use tokio::sync::futures::Notified;
+use tokio::sync::futures::{Notified, OwnedNotified};
 
 use super::family::{Family, Mask, SLOTS};
 use super::{Change, Event};
@@ -134,7 +134,7 @@ pub(crate) struct Log {
     /// watcher is overtaken only if it has not passed that. Set before the floor becomes visible.
     buried: Vec<AtomicU64>,
     /// Where watchers of one family wait, by slot; the last is for those of no family.
-    bells: Vec<Notify>,
+    bells: Vec<Arc<Notify>>,
 }
 
 impl Log {
@@ -144,7 +144,7 @@ impl Log {
             bytes_max,
             newest: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
             buried: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
-            bells: (0..=SLOTS).map(|_| Notify::new()).collect(),
+            bells: (0..=SLOTS).map(|_| Arc::default()).collect(),
         }
     }
 
@@ -181,13 +181,21 @@ impl Log {
 
     /// Wakes everybody: the store has stopped.
     pub(crate) fn ring_all(&self) {
-        self.bells.iter().for_each(Notify::notify_waiters);
+        self.bells.iter().for_each(|bell| bell.notify_waiters());
     }
 
     /// Resolves at the next [`Log::ring`] that may concern the family; `None` for every one.
     pub(crate) fn bell(&self, family: Option<Family>) -> Option<Notified<'_>> {
         let slot = family.map_or(SLOTS, Family::slot);
-        self.bells.get(slot).map(Notify::notified)
+        self.bells.get(slot).map(|bell| bell.notified())
+    }
+
+    /// The same for whoever cannot borrow the log.
+    pub(crate) fn owned_bell(&self, family: Option<Family>) -> Option<OwnedNotified> {
+        let slot = family.map_or(SLOTS, Family::slot);
+        self.bells
+            .get(slot)
+            .map(|bell| Arc::clone(bell).notified_owned())
     }
 
     /// Whether nothing of the family can have changed from `next` on, among the visible revisions.

@@ -8,7 +8,7 @@ pub(crate) mod family;
 pub(crate) mod log;
 mod watcher;
 
-pub use watcher::Watcher;
+pub use watcher::{Bell, Watcher};
 
 /// One change of one key.
 #[derive(Clone, Debug)]

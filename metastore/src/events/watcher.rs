@@ -4,7 +4,11 @@
 //! pace; a slow one costs nothing but the history it still wants, and that is bounded by
 //! compaction: once overtaken it gets `Compacted`, never a gap.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::futures::OwnedNotified;
 
 use super::family::Family;
 use super::log::{Chunk, Held, Stored};
@@ -35,6 +39,23 @@ pub struct Watcher {
     next: Revision,
 }
 
+/// A wait for what may concern one watch; see [`Watcher::bell`]. It may ring for nothing.
+#[derive(Debug)]
+#[must_use = "a bell does nothing unless it is awaited"]
+pub struct Bell(Option<Pin<Box<OwnedNotified>>>);
+
+impl Future for Bell {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.0 {
+            Some(bell) => bell.as_mut().poll(cx),
+            // Every family has a slot, so this is not reached; ringing at once is safe.
+            None => Poll::Ready(()),
+        }
+    }
+}
+
 impl Watcher {
     pub(crate) fn open(shared: Arc<Shared>, watch: Watch) -> Result<Self, Error> {
         let state = shared.view();
@@ -59,6 +80,13 @@ impl Watcher {
     #[must_use]
     pub fn through(&self) -> Revision {
         self.next.prev()
+    }
+
+    /// Rings once something that may concern this watch becomes visible after this call, or the
+    /// store stops. For whoever holds many watchers: take the bell, then [`Watcher::poll_now`],
+    /// then wait, and nothing is missed in between.
+    pub fn bell(&self) -> Bell {
+        Bell(self.shared.log.owned_bell(self.family).map(Box::pin))
     }
 
     /// Waits for at least one event and hands on whole revisions.

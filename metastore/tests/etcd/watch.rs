@@ -307,43 +307,36 @@ async fn filters_leave_out_a_kind() {
     assert_eq!(heard, [(0, EventType::Delete), (1, EventType::Put)]);
 }
 
+/// Eight deletes that carry 400 KB of what was before each: more than a message should hold.
 #[tokio::test]
-async fn large_revisions_come_in_fragments_if_asked_for() {
+async fn a_large_revision_comes_in_fragments_if_asked_for() {
     let member = Member::start().await;
     let value = "v".repeat(400_000);
-    let (mut whole, mut parts) = (member.watching().await, member.watching().await);
-    whole.create(watch_prefix(PREFIX, 2)).await;
-    parts
-        .create(pb::WatchCreateRequest {
-            fragment: true,
-            ..watch_prefix(PREFIX, 2)
-        })
-        .await;
-    // Two revisions of 1.2 MB: events are there at once for a watch that begins in the past.
-    for round in 0..2 {
-        let puts: Vec<_> = (0..3)
-            .map(|n| put_op(&format!("{PREFIX}{round}{n}"), &value))
-            .collect();
-        member.kv().txn(txn(vec![], puts, vec![])).await.unwrap();
+    for n in 0..8 {
+        member.put(&format!("{PREFIX}{n}"), &value).await;
     }
-    let mut late = member.watching().await;
-    late.create(pb::WatchCreateRequest {
+    let gone = pb::DeleteRangeRequest {
+        key: text(PREFIX),
+        range_end: end_of(PREFIX),
+        prev_kv: false,
+    };
+    member.kv().delete_range(gone).await.unwrap();
+    let mut watching = member.watching().await;
+    watching.create(watch_prefix(PREFIX, 10)).await;
+    let whole = watching.next().await;
+    assert_eq!((whole.events.len(), whole.fragment), (8, false));
+    let request = pb::WatchCreateRequest {
         fragment: true,
-        ..watch_prefix(PREFIX, 2)
-    })
-    .await;
-    for watching in [&mut whole, &mut parts] {
-        assert_eq!(revisions(&watching.events(6).await), [2, 2, 2, 3, 3, 3]);
+        ..watch_prefix(PREFIX, 10)
+    };
+    watching.create(request).await;
+    let mut parts = vec![watching.next().await];
+    while parts.last().unwrap().fragment {
+        parts.push(watching.next().await);
     }
-    let mut seen = Vec::new();
-    loop {
-        let response = late.next().await;
-        seen.extend(revisions(&response.events));
-        if !response.fragment {
-            break;
-        }
-    }
-    assert_eq!(seen, [2, 2, 2, 3, 3, 3]);
+    assert!(parts.len() > 1);
+    let joined: Vec<_> = parts.into_iter().flat_map(|part| part.events).collect();
+    assert_eq!(joined, whole.events);
 }
 
 #[tokio::test]

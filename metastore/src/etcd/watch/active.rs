@@ -1,6 +1,7 @@
 //! One watch of a stream: its cursor, what its client asked for, and how its events are worded.
 
 use bytes::Bytes;
+use futures_util::future::AbortHandle;
 use prost::Message;
 
 use super::super::proto::etcdserverpb as pb;
@@ -9,12 +10,17 @@ use super::super::proto::mvccpb::Event as WireEvent;
 use super::super::proto::mvccpb::event::EventType;
 use super::super::wire::KeyValue;
 use crate::Watcher;
+use crate::events::Bell;
 use crate::events::{Change, Event, EventBatch};
 use crate::{Error, Revision};
 
 /// Above this a response is split for clients that asked for it: etcd's request limit and its
 /// allowance for the envelope.
 const FRAGMENT_BYTES: usize = 2 * 1024 * 1024;
+
+/// A response ends at the next whole revision after this, so that a watch that catches up on large
+/// objects does not make one message of hundreds of them.
+const RESPONSE_BYTES: usize = 1024 * 1024;
 
 /// A watch that was accepted.
 pub(crate) struct Active {
@@ -27,6 +33,8 @@ pub(crate) struct Active {
     pub(crate) is_quiet: bool,
     /// Its place in the table of nudges.
     pub(crate) nudge_key: Option<Bytes>,
+    /// Takes its bell down.
+    pub(crate) bell: Option<AbortHandle>,
     fragments: bool,
     puts: bool,
     deletes: bool,
@@ -41,6 +49,7 @@ impl Active {
             wants_progress: request.progress_notify,
             is_quiet: true,
             nudge_key: None,
+            bell: None,
             fragments: request.fragment,
             puts: !without(FilterType::Noput),
             deletes: !without(FilterType::Nodelete),
@@ -50,6 +59,11 @@ impl Active {
     /// Every event up to here has been handed out.
     pub(crate) fn through(&self) -> Revision {
         self.watcher.through()
+    }
+
+    /// Rings when there may be more.
+    pub(crate) fn listen(&self) -> Bell {
+        self.watcher.bell()
     }
 
     /// What is there already, if anything.
@@ -62,40 +76,61 @@ impl Active {
         self.start.is_none_or(|start| start <= revision)
     }
 
-    /// The responses that carry a batch; none when its filters left nothing.
+    /// The responses that carry a batch; none when its filters left nothing. `header` makes the
+    /// header of a response whose events reach up to a revision.
     pub(crate) fn responses(
         &mut self,
         id: i64,
         batch: EventBatch,
-        header: Option<pb::ResponseHeader>,
+        header: impl Fn(Revision) -> Option<pb::ResponseHeader>,
     ) -> Vec<pb::WatchResponse> {
         let (puts, deletes) = (self.puts, self.deletes);
-        let wanted = |event: &Event| match event.change {
+        let mut events = batch.events;
+        events.retain(|event| match event.change {
             Change::Put(_) => puts,
             Change::Delete { .. } => deletes,
-        };
-        let events: Vec<_> = batch
-            .events
-            .into_iter()
-            .filter(wanted)
-            .map(worded)
-            .collect();
+        });
         if events.is_empty() {
             return Vec::new();
         }
         self.is_quiet = false;
-        let whole = pb::WatchResponse {
-            header,
-            watch_id: id,
-            events,
-            ..Default::default()
-        };
-        if self.fragments {
-            split(whole, FRAGMENT_BYTES)
-        } else {
-            vec![whole]
+        let mut responses = Vec::new();
+        for (events, through) in by_size(events, batch.through, RESPONSE_BYTES) {
+            let response = pb::WatchResponse {
+                header: header(through),
+                watch_id: id,
+                events,
+                ..Default::default()
+            };
+            if self.fragments {
+                responses.extend(split(response, FRAGMENT_BYTES));
+            } else {
+                responses.push(response);
+            }
         }
+        responses
     }
+}
+
+/// Words events in groups of whole revisions, each ending once it has reached `bytes`, and says up
+/// to where each group reaches.
+fn by_size(events: Vec<Event>, through: Revision, bytes: usize) -> Vec<(Vec<WireEvent>, Revision)> {
+    let mut groups = Vec::new();
+    let mut group = Vec::new();
+    let (mut size, mut last) = (0, Revision::ZERO);
+    for event in events {
+        let at = event.change.revision();
+        if size >= bytes && at != last {
+            groups.push((std::mem::take(&mut group), last));
+            size = 0;
+        }
+        last = at;
+        let event = worded(event);
+        size += event.encoded_len();
+        group.push(event);
+    }
+    groups.push((group, through));
+    groups
 }
 
 /// An event as the wire has it: a put is the whole new version, a delete the bare key and its own
@@ -150,6 +185,30 @@ fn split(whole: pb::WatchResponse, bytes_max: usize) -> Vec<pb::WatchResponse> {
 mod tests {
     use super::*;
     use crate::{LeaseId, Record};
+
+    #[test]
+    fn groups_by_size_end_at_whole_revisions() {
+        let event = |n: u64, key: &[u8]| {
+            let at = Revision::new(n);
+            let record = Record::new(key, &[b'v'; 100], at, at, 1, LeaseId::NONE);
+            Event {
+                change: Change::Put(record),
+                previous: None,
+            }
+        };
+        let events = vec![
+            event(2, b"a"),
+            event(2, b"b"),
+            event(3, b"a"),
+            event(4, b"a"),
+        ];
+        let groups = by_size(events, Revision::new(9), 150);
+        let shape: Vec<_> = groups
+            .iter()
+            .map(|(events, at)| (events.len(), at.get()))
+            .collect();
+        assert_eq!(shape, [(2, 2), (2, 9)]);
+    }
 
     #[test]
     fn a_split_response_keeps_every_event_and_marks_all_but_the_last() {

@@ -73,7 +73,8 @@ impl Nudges {
 }
 
 impl Nudge {
-    fn add(&self, id: i64) {
+    /// Nudges one watch of the stream.
+    pub(crate) fn add(&self, id: i64) {
         let mut pending = self.pending.lock();
         if !pending.contains(&id) {
             pending.push(id);

@@ -1,23 +1,30 @@
 //! The sender of one watch stream.
 //!
 //! ```text
-//!            request, nudge, tick, newer revision
+//!            request, nudge, tick, bell of a watch
 //!                          |
-//!   idle --------------> pump: move each cursor, word its events
+//!   idle --------------> pump: move the cursors due, word their events
 //!    ^                     |
 //!    |   nothing to send   v        client takes one
 //!    +---------------- outbox -------------------------> sent
 //! ```
 //!
+//! A watch is due when its bell rang, that is when something it may concern became visible: the
+//! streams of an apiserver sleep through each other's writes. A bell is hung up again before its
+//! cursor moves, so nothing is missed in between.
+//!
 //! Progress is told only from here and only after the pump: at that moment everything up to the
 //! revision told lies in the outbox before it, so it can be neither early nor out of order.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use tokio::sync::watch::Receiver;
+use futures_util::future::{Abortable, Aborted, abortable};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::time::{Interval, MissedTickBehavior};
 use tonic::{Status, Streaming};
 
@@ -28,7 +35,7 @@ use super::super::proto::etcdserverpb::watch_request::RequestUnion;
 use super::super::shared::Shared;
 use super::active::Active;
 use super::nudge::Nudge;
-use crate::events::Watch;
+use crate::events::{Bell, Watch};
 use crate::{Error, KeyRange, Revision};
 
 /// The watch id of answers that are about no watch, or about all of the stream.
@@ -45,8 +52,11 @@ pub(crate) struct Sender {
     shared: Arc<Shared>,
     /// `None` once the client has nothing more to ask.
     requests: Option<Streaming<pb::WatchRequest>>,
-    visible: Receiver<Revision>,
     watches: BTreeMap<i64, Active>,
+    /// One bell for each watch that is not due. A bell taken down ends as aborted.
+    bells: FuturesUnordered<Abortable<Ring>>,
+    /// Watches whose cursors may have something to move over.
+    due: BTreeSet<i64>,
     next_id: i64,
     /// The first id the next pass of the pump looks at, so that busy watches do not starve others.
     next_pumped: i64,
@@ -65,10 +75,11 @@ impl Sender {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.reset();
         Sender {
-            visible: shared.store.subscribe(),
             shared,
             requests: Some(requests),
             watches: BTreeMap::new(),
+            bells: FuturesUnordered::new(),
+            due: BTreeSet::new(),
             next_id: 0,
             next_pumped: 0,
             outbox: VecDeque::new(),
@@ -88,30 +99,45 @@ impl Sender {
                 return Err(Some(errors::stopped()));
             }
             self.take_requests()?;
-            let visible = *self.visible.borrow_and_update();
-            self.pump(visible)?;
-            self.tell_nudged(visible)?;
-            self.tell_all(visible)?;
+            while let Some(Some(rung)) = self.bells.next().now_or_never() {
+                self.rung(rung)?;
+            }
+            self.pump()?;
+            self.tell_nudged()?;
+            self.tell_all()?;
             if !self.outbox.is_empty() {
                 continue;
             }
-            if self.is_behind(visible) {
+            if self.due.is_empty() && !self.is_progress_due {
+                self.wait().await?;
+            } else {
                 // A cursor moves a bounded way at a time. Others may run, then it goes on.
                 tokio::task::yield_now().await;
-            } else {
-                self.wait().await?;
             }
         }
     }
 
-    /// Whether a watch that has begun stands below `visible`, or they stand apart while a progress
-    /// request needs them together.
-    fn is_behind(&self, visible: Revision) -> bool {
-        self.is_progress_due
-            || self
-                .watches
-                .values()
-                .any(|one| one.through() < visible && one.may_tell(visible))
+    /// Hangs a bell up again and makes its watch due.
+    fn rung(&mut self, rung: Result<i64, Aborted>) -> Result<(), Option<Status>> {
+        let Ok(id) = rung else { return Ok(()) };
+        if self.shared.store.failure().is_some() {
+            return Err(Some(errors::stopped()));
+        }
+        self.listen(id);
+        Ok(())
+    }
+
+    /// Hangs up a watch's bell, then makes it due: in this order nothing is missed.
+    fn listen(&mut self, id: i64) {
+        if let Some(active) = self.watches.get_mut(&id) {
+            let (ring, handle) = abortable(Ring {
+                id,
+                bell: active.listen(),
+            });
+            active.bell = Some(handle);
+            self.bells.push(ring);
+            self.due.insert(id);
+        }
     }
 
     /// Takes what the client has asked already, so that a stream of events cannot put off a cancel.
@@ -145,10 +171,7 @@ impl Sender {
             request = asked => self.requested(request),
             // The two below only lead back to the pump.
             () = self.nudge.waited() => Ok(()),
-            // Fails when the store has closed.
-            newer = self.visible.changed(), if !self.watches.is_empty() => {
-                newer.map_err(|_closed| Some(errors::stopped()))
-            }
+            Some(rung) = self.bells.next(), if !self.bells.is_empty() => self.rung(rung),
             // Last: under traffic the notice would say nothing that the events do not.
             _ = self.ticks.tick() => self.tick(),
         }
@@ -200,6 +223,7 @@ impl Sender {
                     active.nudge_key = self.shared.nudges.enter(&range, id, &self.nudge);
                 }
                 self.watches.insert(id, active);
+                self.listen(id);
                 self.shared.counters.watchers.up();
                 self.outbox.push_back(created);
             }
@@ -268,21 +292,20 @@ impl Sender {
         if let Some(key) = &active.nudge_key {
             self.shared.nudges.leave(key, id, &self.nudge);
         }
+        if let Some(bell) = &active.bell {
+            bell.abort();
+        }
+        self.due.remove(&id);
         self.shared.counters.watchers.down();
         true
     }
 
-    /// Moves each cursor that stands below `visible` and words what it finds, one batch a watch,
-    /// until the outbox is full.
-    fn pump(&mut self, visible: Revision) -> Result<(), Option<Status>> {
+    /// Moves each cursor that is due and words what it finds, one batch a watch, until the outbox
+    /// is full.
+    fn pump(&mut self) -> Result<(), Option<Status>> {
         let from = self.next_pumped;
-        let ids: Vec<i64> = self
-            .watches
-            .range(from..)
-            .chain(self.watches.range(..from))
-            .filter(|(_, active)| active.through() < visible)
-            .map(|(id, _)| *id)
-            .collect();
+        let later = self.due.range(from..);
+        let ids: Vec<i64> = later.chain(self.due.range(..from)).copied().collect();
         for id in ids {
             if self.outbox.len() >= OUTBOX_MAX {
                 self.next_pumped = id;
@@ -293,17 +316,21 @@ impl Sender {
         Ok(())
     }
 
-    /// Moves one cursor and words what it finds.
+    /// Moves one cursor and words what it finds. The watch stays due until nothing is found.
     fn advance(&mut self, id: i64) -> Result<(), Option<Status>> {
         let Some(active) = self.watches.get_mut(&id) else {
             return Ok(());
         };
         match active.poll() {
-            Ok(None) => {}
+            Ok(None) => {
+                self.due.remove(&id);
+            }
             Ok(Some(batch)) => {
+                self.due.insert(id);
                 self.shared.counters.events.add(batch.events.len());
-                let header = self.shared.header(batch.through);
-                self.outbox.extend(active.responses(id, batch, header));
+                let shared = &self.shared;
+                let responses = active.responses(id, batch, |through| shared.header(through));
+                self.outbox.extend(responses);
             }
             Err(Error::Compacted { compacted, .. }) => {
                 self.forget(id);
@@ -326,11 +353,12 @@ impl Sender {
     /// Answers a progress request: one notice for the whole stream, at a revision that every watch
     /// stands at. Without a watch, or with one that waits for the future, there is no answer, as
     /// from etcd; while one lags, the answer waits for it.
-    fn tell_all(&mut self, visible: Revision) -> Result<(), Option<Status>> {
+    fn tell_all(&mut self) -> Result<(), Option<Status>> {
         if !self.is_progress_due {
             return Ok(());
         }
-        if self.watches.is_empty() || self.watches.values().any(|one| !one.may_tell(visible)) {
+        let mut target = self.shared.store.revision();
+        if self.watches.values().any(|one| !one.may_tell(target)) {
             self.is_progress_due = false;
             return Ok(());
         }
@@ -338,35 +366,39 @@ impl Sender {
         // those behind to where the first of them is.
         for _ in 0..PASSES_MAX {
             let places = || self.watches.values().map(Active::through);
-            let newest = places().max().unwrap_or(visible);
-            if places().all(|place| place == newest) && newest >= visible {
+            let Some(newest) = places().max() else {
                 self.is_progress_due = false;
-                self.outbox.push_back(self.about(NO_WATCH, newest));
+                return Ok(());
+            };
+            target = target.max(newest);
+            if places().all(|place| place == target) {
+                self.is_progress_due = false;
+                self.outbox.push_back(self.about(NO_WATCH, target));
                 return Ok(());
             }
-            if self.outbox.len() >= OUTBOX_MAX {
-                break;
+            let behind = self
+                .watches
+                .iter()
+                .filter(|(_, one)| one.through() < target);
+            let behind: Vec<i64> = behind.map(|(id, _)| *id).collect();
+            for id in behind {
+                if self.outbox.len() >= OUTBOX_MAX {
+                    return Ok(());
+                }
+                self.advance(id)?;
             }
-            self.pump(newest.max(visible))?;
         }
         Ok(())
     }
 
     /// Tells nudged watches how far they are, each after its own events.
-    fn tell_nudged(&mut self, visible: Revision) -> Result<(), Option<Status>> {
+    fn tell_nudged(&mut self) -> Result<(), Option<Status>> {
         for id in self.nudge.take() {
-            if self
-                .watches
-                .get(&id)
-                .is_some_and(|active| active.through() < visible)
-            {
-                self.advance(id)?;
-            }
-            if self
-                .watches
-                .get(&id)
-                .is_some_and(|active| active.through() >= visible)
-            {
+            self.advance(id)?;
+            if self.due.contains(&id) {
+                // Its events go first, and there may be more of them.
+                self.nudge.add(id);
+            } else {
                 self.tell_one(id);
             }
         }
@@ -375,15 +407,16 @@ impl Sender {
 
     /// The periodic notice, for watches that had nothing to hear since the last one.
     fn tick(&mut self) -> Result<(), Option<Status>> {
-        let visible = *self.visible.borrow_and_update();
-        self.pump(visible)?;
         let ids: Vec<i64> = self.watches.keys().copied().collect();
         for id in ids {
             let Some(active) = self.watches.get_mut(&id) else {
                 continue;
             };
-            if std::mem::replace(&mut active.is_quiet, true) && active.through() >= visible {
-                self.tell_one(id);
+            if std::mem::replace(&mut active.is_quiet, true) && active.wants_progress {
+                self.advance(id)?;
+                if !self.due.contains(&id) {
+                    self.tell_one(id);
+                }
             }
         }
         Ok(())
@@ -407,6 +440,21 @@ impl Sender {
             watch_id: id,
             ..Default::default()
         }
+    }
+}
+
+/// A watch's bell, and whose it is.
+struct Ring {
+    id: i64,
+    bell: Bell,
+}
+
+impl Future for Ring {
+    type Output = i64;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<i64> {
+        let id = self.id;
+        Pin::new(&mut self.bell).poll(cx).map(|()| id)
     }
 }
 
