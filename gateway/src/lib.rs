@@ -10,6 +10,7 @@ pub mod api;
 pub mod audit;
 pub mod authn;
 pub mod body;
+pub mod bootstrap;
 pub mod cli;
 pub mod clock;
 pub mod context;

@@ -216,9 +216,14 @@ impl Fixture {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let tls = Arc::new(ArcSwap::from_pointee(pki.server()));
+        let tls = Arc::new(pki.server());
         let stop = CancellationToken::new();
-        let server = tokio::spawn(serve(listener, tls, router(handles), stop.clone()));
+        let server = tokio::spawn(serve(
+            listener,
+            Arc::new(move || Arc::clone(&tls)),
+            router(handles),
+            stop.clone(),
+        ));
         Fixture {
             pki,
             address,

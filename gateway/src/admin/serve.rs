@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use axum::Router;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -22,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::access::Peer;
+use super::handles::Source;
 
 /// Connections at once: operators, dashboards, scrapers and probes. Whoever opens more waits in
 /// the kernel's queue, and does not touch the data path.
@@ -36,11 +36,11 @@ const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// After an accept failed (file descriptors have run out, mostly), before the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until `drain` is cancelled and open requests are answered. `tls` is read anew for each
-/// connection, so that certificates are reloaded by a swap.
+/// Serves until `drain` is cancelled and open requests are answered. `tls` is asked anew for each
+/// connection, so that reloaded certificates hold for the next one.
 pub async fn serve(
     listener: TcpListener,
-    tls: Arc<ArcSwap<ServerConfig>>,
+    tls: Source<Arc<ServerConfig>>,
     router: Router,
     drain: CancellationToken,
 ) {
@@ -60,7 +60,7 @@ pub async fn serve(
         };
         match accepted {
             Ok((stream, address)) => {
-                let acceptor = TlsAcceptor::from(tls.load_full());
+                let acceptor = TlsAcceptor::from(tls());
                 let connection = Connection {
                     stream,
                     address,

@@ -91,7 +91,9 @@ impl TlsSource {
         Ok(())
     }
 
-    pub(super) fn current(&self) -> Arc<ServerConfig> {
+    /// What the next handshake is made with.
+    #[must_use]
+    pub fn current(&self) -> Arc<ServerConfig> {
         self.current.load_full()
     }
 }

@@ -97,7 +97,7 @@ impl Gateway {
 
     async fn phases(
         &self,
-        mut request: Request<Body>,
+        request: Request<Body>,
         connection: Arc<Connection>,
         trace: &mut Trace,
     ) -> Result<(Response<Body>, Admission), Refusal> {
@@ -129,8 +129,6 @@ impl Gateway {
             user: verdict.user,
             impersonator: verdict.impersonator,
         };
-        // Ours, so that both audit logs can be joined; a client's own is not believed.
-        request.headers_mut().insert(AUDIT_ID, spell(context.id));
         let mut response = match &route.target {
             Target::Upstream(cluster) => {
                 forward::forward(cluster, &context, &info, request).await?

@@ -1,0 +1,360 @@
+//! The composition root: loads the files, builds the parts in order, runs them, and ends them in
+//! order. The only module that knows all others.
+//!
+//! ```text
+//! start: files -> log -> store, etcd listener -> Kubernetes API -> rules -> listeners -> ready
+//! end:   listeners drain -> etcd listener -> audit -> store
+//! ```
+//! Addresses are bound before anything slow is done, so that a taken port is said at once. The etcd
+//! listener serves before the rules' clusters are probed: in store mode the apiservers behind the
+//! gateway cannot become ready without it.
+
+pub mod dev;
+mod error;
+mod gauges;
+mod operate;
+mod signals;
+mod store;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_config::{GatewayConfig, Loaded};
+use sluice_metastore::etcd::{EtcdOptions, EtcdTls};
+use sluice_metastore::store::Store;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin;
+use crate::api::{ApiOptions, ApiServer};
+use crate::audit::{self, FileOptions, FileSink, Recorder, Sink};
+use crate::clock;
+use crate::control::{Control, ControlHandle, ControlOptions};
+use crate::drain::Drain;
+use crate::flow::LiveState;
+use crate::listener::{BindError, Listener};
+use crate::pipeline::Gateway;
+use crate::profile::Profiles;
+use crate::snapshot::Target;
+use crate::telemetry::{LogFormat, Telemetry, init_logs};
+
+pub use error::BootstrapError;
+pub use store::{StoreSpec, serve_store};
+
+/// How often keys nobody uses are swept from limits and breakers.
+const SWEEP_EVERY: Duration = Duration::from_secs(30);
+/// How long the end waits for the audit writer: a healthy disk needs milliseconds.
+const AUDIT_FLUSH_MAX: Duration = Duration::from_secs(5);
+
+/// Runs the gateway by its process file until a signal ends it. `greeting` is printed once
+/// everything listens.
+///
+/// # Errors
+/// Why it cannot start; nothing is left running then.
+pub fn run(config: &Path, greeting: Option<String>) -> Result<(), BootstrapError> {
+    // One provider for the process; a second call finds it set.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let loaded = sluice_config::load(config)?;
+    let log = &loaded.process.log;
+    let format = match log.format {
+        sluice_config::LogFormat::Json => LogFormat::Json,
+        sluice_config::LogFormat::Text => LogFormat::Text,
+    };
+    init_logs(log.level.as_str(), format).map_err(BootstrapError::Log)?;
+    let runtime = runtime()?;
+    let served = runtime.block_on(async {
+        let process = Process::start(loaded).await?;
+        if let Some(greeting) = greeting {
+            println!("{greeting}");
+        }
+        process.serve().await
+    });
+    // Blocking work that is still out must not hold the end up.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    served
+}
+
+/// The runtime all tasks of the process share.
+fn runtime() -> Result<tokio::runtime::Runtime, BootstrapError> {
+    Ok(tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("sluice")
+        .build()?)
+}
+
+/// Everything that runs.
+struct Process {
+    control: ControlHandle,
+    drain: Drain,
+    drain_timeout: Duration,
+    front: JoinHandle<()>,
+    admin: Option<JoinHandle<()>>,
+    stop_admin: CancellationToken,
+    etcd: Option<JoinHandle<()>>,
+    stop_etcd: CancellationToken,
+    store: Option<Store>,
+    recorder: Recorder,
+    telemetry: Arc<Telemetry>,
+    asked_to_end: CancellationToken,
+}
+
+impl Process {
+    async fn start(loaded: Loaded) -> Result<Self, BootstrapError> {
+        let config = loaded.process.value.clone();
+        let sockets = Sockets::bind(&config).await?;
+        let profiles = Profiles::new();
+        let recorder = start_audit(&config, &profiles)?;
+        let store = open_store(&config).await?;
+        let stop_etcd = CancellationToken::new();
+        let etcd = match (&store, sockets.etcd) {
+            (Some(store), Some(listener)) => {
+                tracing::info!(address = %listener.local_addr(), "the etcd API is served");
+                Some(tokio::spawn(
+                    listener.serve(store.clone(), stop_etcd.clone()),
+                ))
+            }
+            _ => None,
+        };
+        let api = match (&store, &config.api) {
+            (Some(store), Some(_)) => Some(ApiServer::open(store.clone(), ApiOptions::default())?),
+            _ => None,
+        };
+        let seed = u64::from(clock::wall().subsec_nanos()) ^ u64::from(std::process::id());
+        let live = LiveState::new(clock::now(), seed);
+        let target = api.map(Target::Api);
+        let opened = {
+            let live = Arc::clone(&live);
+            let handle = tokio::runtime::Handle::current();
+            tokio::task::spawn_blocking(move || {
+                let _inside = handle.enter();
+                Control::open(loaded, live, target, ControlOptions::default())
+            })
+        };
+        let control = opened.await??;
+        let telemetry = Arc::new(Telemetry::new()?);
+        let snapshot = control.snapshot();
+        let (tls, admin_tls) = (control.tls(), control.admin_tls());
+        let asked_to_end = CancellationToken::new();
+        let control = control.spawn(asked_to_end.child_token());
+        telemetry.observe(gauges::source(gauges::Sources {
+            live: Arc::clone(&live),
+            snapshot: Arc::clone(&snapshot),
+            control: control.clone(),
+            recorder: recorder.clone(),
+            store: store.clone(),
+        }));
+        let gateway = Gateway::new(
+            Arc::clone(&snapshot),
+            recorder.clone(),
+            telemetry.requests(),
+        );
+        let drain = Drain::new();
+        let front = tokio::spawn(sockets.front.serve(tls, gateway.handler(), drain.clone()));
+        let stop_admin = CancellationToken::new();
+        let handles = operate::handles(operate::Parts {
+            config: &config,
+            live: Arc::clone(&live),
+            snapshot,
+            control: control.clone(),
+            recorder: recorder.clone(),
+            profiles,
+            telemetry: Arc::clone(&telemetry),
+            store: store.clone(),
+            drain: drain.clone(),
+            asked_to_end: asked_to_end.clone(),
+        });
+        let admin = match (sockets.admin, admin_tls) {
+            (Some(listener), Some(tls)) => Some(tokio::spawn(admin::serve(
+                listener,
+                Arc::new(move || tls.current()),
+                admin::router(handles),
+                stop_admin.clone(),
+            ))),
+            _ => None,
+        };
+        tokio::spawn(sweep(live, asked_to_end.child_token()));
+        Ok(Process {
+            control,
+            drain,
+            drain_timeout: config.drain_timeout.get(),
+            front,
+            admin,
+            stop_admin,
+            etcd,
+            stop_etcd,
+            store,
+            recorder,
+            telemetry,
+            asked_to_end,
+        })
+    }
+
+    /// Waits for the wish to end, then ends everything in order.
+    async fn serve(self) -> Result<(), BootstrapError> {
+        let mut hangups = signals::reload()?;
+        let ended = signals::end();
+        tokio::pin!(ended);
+        loop {
+            tokio::select! {
+                biased;
+                // First: a process that is asked to end does not reload once more.
+                end = &mut ended => {
+                    end?;
+                    break;
+                }
+                () = self.asked_to_end.cancelled() => break,
+                Some(()) = hangups.recv() => {
+                    tracing::info!("reload asked for by signal");
+                    // What came of it is logged and shown by the configuration's own state.
+                    let _ = self.control.reload().await;
+                }
+            }
+        }
+        self.end().await
+    }
+
+    async fn end(self) -> Result<(), BootstrapError> {
+        tracing::info!(budget = ?self.drain_timeout, "draining");
+        let drained = self.drain.finish(self.drain_timeout).await;
+        if drained.cut > 0 {
+            tracing::warn!(
+                cut = drained.cut,
+                "connections outlived the drain and were cut"
+            );
+        }
+        self.front.await?;
+        self.asked_to_end.cancel();
+        // The apiservers of store mode are served until nothing comes through them any more.
+        self.stop_etcd.cancel();
+        if let Some(etcd) = self.etcd {
+            etcd.await?;
+        }
+        self.stop_admin.cancel();
+        if let Some(admin) = self.admin {
+            admin.await?;
+        }
+        let recorder = self.recorder;
+        tokio::task::spawn_blocking(move || recorder.flush(AUDIT_FLUSH_MAX)).await?;
+        self.telemetry.close();
+        if let Some(store) = self.store {
+            store.close().await;
+        }
+        tracing::info!("ended");
+        Ok(())
+    }
+}
+
+/// The addresses of a process, all taken before anything slow is done.
+struct Sockets {
+    front: Listener,
+    admin: Option<TcpListener>,
+    etcd: Option<sluice_metastore::etcd::Listener>,
+}
+
+impl Sockets {
+    async fn bind(config: &GatewayConfig) -> Result<Self, BootstrapError> {
+        let front = Listener::bind(config.listen.address.get()).await?;
+        tracing::info!(address = %front.address(), "the Kubernetes API is served");
+        let admin = match &config.admin {
+            Some(admin) => {
+                let address = admin.address.get();
+                let bound = TcpListener::bind(address).await;
+                tracing::info!(%address, "the admin API is served");
+                Some(bound.map_err(|source| BindError { address, source })?)
+            }
+            None => None,
+        };
+        let etcd = config
+            .metastore
+            .as_ref()
+            .and_then(|store| store.value.etcd.as_ref());
+        let etcd = match etcd {
+            Some(etcd) => {
+                let options = lower_etcd(&etcd.value);
+                Some(sluice_metastore::etcd::Listener::bind(options).await?)
+            }
+            None => None,
+        };
+        Ok(Sockets { front, admin, etcd })
+    }
+}
+
+fn lower_etcd(config: &sluice_config::Etcd) -> EtcdOptions {
+    let sluice_config::Etcd {
+        address,
+        tls,
+        insecure_loopback,
+        watch_progress_notify_interval,
+    } = config;
+    let mut options = EtcdOptions::new(address.value.get());
+    options.insecure_loopback = *insecure_loopback;
+    options.progress_interval = watch_progress_notify_interval.value.get();
+    options.tls = tls.as_ref().map(|tls| {
+        let sluice_config::MutualTls {
+            cert_file,
+            key_file,
+            client_ca_file,
+        } = tls;
+        EtcdTls {
+            cert_file: cert_file.as_path().to_owned(),
+            key_file: key_file.as_path().to_owned(),
+            client_ca_file: client_ca_file.as_path().to_owned(),
+        }
+    });
+    options
+}
+
+async fn open_store(config: &GatewayConfig) -> Result<Option<Store>, BootstrapError> {
+    let Some(metastore) = &config.metastore else {
+        return Ok(None);
+    };
+    let sluice_config::Metastore {
+        data_dir,
+        quota_bytes,
+        etcd: _,
+    } = &metastore.value;
+    let spec = StoreSpec {
+        dir: data_dir.as_path().to_owned(),
+        quota_bytes: quota_bytes.bytes(),
+    };
+    let store = tokio::task::spawn_blocking(move || store::open(&spec)).await??;
+    tracing::info!(revision = %store.revision(), "the metastore is open");
+    Ok(Some(store))
+}
+
+fn start_audit(config: &GatewayConfig, profiles: &Profiles) -> Result<Recorder, BootstrapError> {
+    let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(profiles.sink())];
+    if let Some(audit) = &config.audit {
+        let sluice_config::Audit {
+            path,
+            max_size,
+            max_backups,
+        } = audit;
+        let options = FileOptions {
+            path: path.as_path().to_owned(),
+            bytes_max: max_size.value.bytes(),
+            backups_max: usize::from(*max_backups),
+        };
+        let path = options.path.clone();
+        let sink = FileSink::open(options).map_err(|source| BootstrapError::File {
+            what: "cannot open the audit file",
+            path,
+            source,
+        })?;
+        sinks.push(Box::new(sink));
+    }
+    Ok(audit::spawn(sinks)?)
+}
+
+async fn sweep(live: Arc<LiveState>, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(SWEEP_EVERY);
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => live.sweep(clock::now()),
+        }
+    }
+}
