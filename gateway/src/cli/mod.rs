@@ -8,6 +8,8 @@ mod run;
 mod version;
 
 pub mod breaker;
+pub mod check;
+pub mod rules;
 
 use std::process::ExitCode;
 

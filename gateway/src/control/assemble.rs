@@ -13,7 +13,8 @@ use sluice_config::{Diagnostics, GatewayConfig, LOCAL_CLUSTER, RuleSet};
 
 use super::content::Digest;
 use super::lower::{
-    AuthnPlan, ClusterPlan, TlsPlan, lower_api, lower_cluster, lower_listen, lower_rates,
+    AuthnPlan, ClusterPlan, TlsPlan, lower_admin, lower_api, lower_cluster, lower_listen,
+    lower_rates,
 };
 use super::reviewer::ClusterReviewer;
 use crate::authn::{
@@ -242,6 +243,53 @@ impl Assembler {
             authenticator: Arc::new(authenticator),
         })
     }
+}
+
+/// What in well-written files cannot be used: every complaint that a start or a reload would make,
+/// and more than one. Blocking; touches nothing that lives.
+#[must_use]
+pub fn unusable(process: &GatewayConfig, rules: &RuleSet) -> Vec<String> {
+    let mut found: Vec<AssembleError> = Vec::new();
+    let live = LiveState::new(crate::clock::now(), 0);
+    let flows = lower_rates(rules.rates.iter().map(|rates| &rates.value));
+    let flows = match flows {
+        Ok(flows) => flows,
+        Err(fault) => {
+            found.push(AssembleError::Rate(fault.to_string()));
+            crate::flow::FlowSpec::default()
+        }
+    };
+    found.extend(
+        FlowTable::compile(&flows, LOCAL_CLUSTER, &live)
+            .err()
+            .map(AssembleError::from),
+    );
+    let mut authorities = Vec::new();
+    for cluster in &rules.clusters {
+        let plan = lower_cluster(cluster);
+        let checked = Cluster::check(plan.upstream.clone());
+        found.extend(checked.err().map(|source| in_cluster(&plan, source)));
+        authorities.extend(plan.authn.client_ca_file.map(|file| (plan.name, file)));
+    }
+    let of_api = lower_api(process).and_then(|api| api.authn.client_ca_file);
+    authorities.extend(of_api.map(|file| (LOCAL_CLUSTER.to_owned(), file)));
+    for (name, file) in authorities {
+        let loaded = ClientAuthority::load(&file);
+        found.extend(
+            loaded
+                .err()
+                .map(|source| AssembleError::Authority { name, source }),
+        );
+    }
+    let listener = tls_spec(&lower_listen(process), &[]).and_then(|spec| {
+        TlsSource::new(&spec)?;
+        Ok(())
+    });
+    found.extend(listener.err());
+    if let Some(plan) = lower_admin(process) {
+        found.extend(admin_spec(&plan).err());
+    }
+    found.iter().map(ToString::to_string).collect()
 }
 
 fn in_cluster(plan: &ClusterPlan, source: UpstreamError) -> AssembleError {

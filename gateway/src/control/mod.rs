@@ -36,7 +36,7 @@ use crate::listener::TlsSource;
 use crate::snapshot::{RoutingSnapshot, Target};
 use crate::upstream::Cluster;
 
-pub use self::assemble::AssembleError;
+pub use self::assemble::{AssembleError, unusable};
 pub use self::state::{ConfigFault, ConfigState, ConfigView};
 
 /// Requests to reload that wait at once; more are answered as soon as there is room.
