@@ -69,6 +69,31 @@ fn resizing_every_two_seconds_adds_no_bursts() {
 }
 
 #[test]
+fn threads_share_one_burst_exactly() {
+    let quota = per_second(10, 1000);
+    let bucket = Bucket::new(&quota);
+    let now = at_ms(7);
+    let passed: u32 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| passing(&bucket, &quota, now, 2000)))
+            .collect();
+        threads.into_iter().map(|it| it.join().unwrap()).sum()
+    });
+    assert_eq!(passed, 1000);
+}
+
+#[test]
+fn a_quota_moved_to_and_fro_grants_nothing() {
+    let quotas = [per_second(10, 1000), per_second(700, 1000)];
+    let bucket = Bucket::new(&quotas[0]);
+    let passed: u32 = (0..8000)
+        .map(|n| passing(&bucket, &quotas[usize::from(n % 5 == 0)], at_ms(7), 1))
+        .sum();
+    // Each move may cost the fraction of an admission that the other rate cannot hold.
+    assert!((990..=1000).contains(&passed), "{passed}");
+}
+
+#[test]
 fn a_cost_above_the_burst_counts_as_the_burst() {
     let quota = per_second(10, 5);
     let bucket = Bucket::new(&quota);

@@ -151,6 +151,13 @@ pub struct ManualBreaker {
     pub refused: u64,
 }
 
+/// Who makes a request: whom it is made as, and who really makes it where that is another.
+#[derive(Clone, Copy)]
+pub(super) struct Who<'a> {
+    pub(super) user: &'a UserInfo,
+    pub(super) impersonator: Option<&'a UserInfo>,
+}
+
 /// All breakers moved by hand.
 #[derive(Debug)]
 pub struct Breakers {
@@ -272,17 +279,21 @@ impl Breakers {
         &self,
         cluster: &str,
         info: &RequestInfo,
-        user: &UserInfo,
+        who: Who<'_>,
         now: Instant,
         noise: u64,
     ) -> Result<(), Refusal> {
-        let is_heartbeat = is_heartbeat(info, user);
+        // Acting as a node does not make a heartbeat.
+        let is_heartbeat = who.impersonator.is_none() && is_heartbeat(info, who.user);
         self.ask(now, noise, |entry| match entry.scope {
             Scope::Cluster => {
                 let is_spared = is_heartbeat && entry.heartbeats == Heartbeats::Spare;
                 !is_spared && entry.stops(Scope::Cluster, cluster)
             }
-            Scope::Client => entry.stops(Scope::Client, &user.name),
+            Scope::Client => {
+                let mut both = std::iter::once(who.user).chain(who.impersonator);
+                both.any(|user| entry.stops(Scope::Client, &user.name))
+            }
             Scope::Rule => false,
         })
     }

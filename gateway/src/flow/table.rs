@@ -15,6 +15,7 @@ use sluice_ratelimit::{
 };
 
 use super::admission::{Admission, Ticket};
+use super::breakers::Who;
 use super::live::{LiveState, RuleCounts, RuleState};
 use super::matcher::{Matcher, Subject};
 use super::refuse;
@@ -138,6 +139,23 @@ impl FlowTable {
         user_agent: Option<&str>,
         now: Instant,
     ) -> Result<Admission, Refusal> {
+        self.admit_acting(info, user, None, user_agent, now)
+    }
+
+    /// As [`FlowTable::admit`], of a request made as `user` by an impersonator. Rules look at the
+    /// user, as a kube-apiserver's own limits do; a client's breaker stops either, since whom
+    /// somebody acts as is theirs to choose.
+    ///
+    /// # Errors
+    /// As [`FlowTable::admit`].
+    pub fn admit_acting(
+        &self,
+        info: &RequestInfo,
+        user: &UserInfo,
+        impersonator: Option<&UserInfo>,
+        user_agent: Option<&str>,
+        now: Instant,
+    ) -> Result<Admission, Refusal> {
         let at = self.live.moment(now);
         let asked = Asked {
             subject: Subject::new(info, user, user_agent),
@@ -148,7 +166,8 @@ impl FlowTable {
         let breakers = self.live.breakers();
         let any_open = breakers.any_open();
         if any_open {
-            breakers.admit(&self.cluster, info, user, now, asked.noise)?;
+            let who = Who { user, impersonator };
+            breakers.admit(&self.cluster, info, who, now, asked.noise)?;
         }
         let mut admission = Admission::default();
         let matching = |rule: &&Rule| rule.matcher.admits(&asked.subject);

@@ -513,6 +513,39 @@ fn breakers_stop_what_they_name_and_nothing_else() {
 }
 
 #[test]
+fn a_stopped_client_does_not_get_by_as_somebody_else() {
+    let gateway = Gateway::new(Vec::new());
+    let breakers = gateway.live.breakers();
+    breakers
+        .trip(Scope::Client, "ci", trip("runaway", None), gateway.now)
+        .unwrap();
+    let (ci, bob) = (user("ci", &[]), user("bob", &[]));
+    let info = request("GET", PODS);
+    let acting = |user, by| {
+        let table = &gateway.table;
+        table
+            .admit_acting(&info, user, by, None, gateway.now)
+            .is_ok()
+    };
+    assert!(!acting(&bob, Some(&ci)) && !acting(&ci, Some(&bob)));
+    assert!(acting(&bob, None) && acting(&bob, Some(&user("carol", &[]))));
+    breakers.reset(Scope::Client, "ci").unwrap();
+
+    breakers
+        .trip(Scope::Cluster, "c1", trip("shed", None), gateway.now)
+        .unwrap();
+    let node = user("system:node:a", &["system:nodes"]);
+    let status = request("PATCH", "/api/v1/nodes/a/status");
+    let as_node = |by| {
+        let table = &gateway.table;
+        table
+            .admit_acting(&status, &node, by, None, gateway.now)
+            .is_ok()
+    };
+    assert!(as_node(None) && !as_node(Some(&ci)));
+}
+
+#[test]
 fn a_clusters_breaker_spares_heartbeats_unless_told() {
     let gateway = Gateway::new(Vec::new());
     let breakers = gateway.live.breakers();
