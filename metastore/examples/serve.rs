@@ -55,7 +55,11 @@ async fn run() -> Result<(), String> {
             "--data-dir" => data_dir = Some(PathBuf::from(value)),
             "--listen-client-urls" => url = value,
             "--name" => options.name = value,
-            "--watch-progress-notify-interval" => options.progress_interval = duration(&value)?,
+            "--watch-progress-notify-interval" => {
+                // Zero is etcd's way to say "as usual", which is ten minutes there.
+                let interval = Some(duration(&value)?).filter(|interval| !interval.is_zero());
+                options.progress_interval = interval.unwrap_or(Duration::from_secs(600));
+            }
             "--cert-file" => cert = Some(PathBuf::from(value)),
             "--key-file" => key = Some(PathBuf::from(value)),
             "--trusted-ca-file" => ca = Some(PathBuf::from(value)),

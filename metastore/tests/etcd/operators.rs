@@ -126,6 +126,8 @@ async fn there_are_no_users() {
         .unwrap_err();
     assert_eq!(refused.code(), Code::Unimplemented);
     assert!(refused.message().starts_with("sluice: "));
+    let listed = auth.user_list(pb::AuthUserListRequest {}).await.unwrap();
+    assert!(listed.into_inner().users.is_empty());
 }
 
 #[tokio::test]
