@@ -43,14 +43,15 @@ pub(crate) struct KeptBody {
     shared: Arc<Mutex<Shared>>,
     /// Only the youngest attempt may read.
     attempt: u32,
-    /// What of the kept frames this attempt has still to send.
-    position: usize,
 }
 
 #[derive(Debug)]
 struct Shared {
     rest: Body,
     frames: VecDeque<Bytes>,
+    /// How many of the frames the youngest attempt has sent; while nothing is kept any more, those
+    /// it has still to send are all there are.
+    position: usize,
     bytes: usize,
     is_keeping: bool,
     is_lost: bool,
@@ -69,6 +70,7 @@ impl Kept {
         let shared = Shared {
             rest: body,
             frames: VecDeque::new(),
+            position: 0,
             bytes: 0,
             is_keeping: true,
             is_lost: false,
@@ -89,10 +91,10 @@ impl Kept {
             return None;
         }
         shared.attempt += 1;
+        shared.position = 0;
         Some(KeptBody {
             shared: Arc::clone(&self.shared),
             attempt: shared.attempt,
-            position: 0,
         })
     }
 
@@ -105,23 +107,38 @@ impl Kept {
 impl Shared {
     fn keep(&mut self, data: &Bytes) {
         if !self.is_keeping {
+            self.is_lost = true;
             return;
         }
         let all = self.keeper.bytes.fetch_add(data.len(), Ordering::Relaxed);
         self.bytes += data.len();
         self.frames.push_back(data.clone());
+        self.position = self.frames.len();
         if self.bytes > KEPT_MAX || all + data.len() > KEPT_ALL_MAX {
             self.stop_keeping();
         }
     }
 
+    /// Lets go of what has been sent; what has not been still passes.
     fn stop_keeping(&mut self) {
         self.is_keeping = false;
+        self.is_lost |= self.position > 0;
+        self.frames.drain(..self.position.min(self.frames.len()));
+        self.position = 0;
         self.keeper.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        // With nothing read yet, nothing is lost.
-        self.is_lost |= self.bytes > 0;
         self.bytes = 0;
-        self.frames.clear();
+    }
+
+    /// The next frame that an earlier attempt has read already.
+    fn next_kept(&mut self) -> Option<Bytes> {
+        if !self.is_keeping {
+            let next = self.frames.pop_front();
+            self.is_lost |= next.is_some();
+            return next;
+        }
+        let next = self.frames.get(self.position).cloned();
+        self.position += usize::from(next.is_some());
+        next
     }
 }
 
@@ -140,18 +157,13 @@ impl KeptBody {
         if shared.attempt != self.attempt {
             return Poll::Ready(Some(Err(BodyError::Cut("sent again elsewhere"))));
         }
-        if let Some(data) = shared.frames.get(self.position) {
-            self.position += 1;
-            return Poll::Ready(Some(Ok(Frame::data(data.clone()))));
+        if let Some(data) = shared.next_kept() {
+            return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         match Pin::new(&mut shared.rest).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                 Ok(data) => {
                     shared.keep(&data);
-                    self.position += usize::from(shared.is_keeping);
-                    if !shared.is_keeping {
-                        shared.is_lost = true;
-                    }
                     Poll::Ready(Some(Ok(Frame::data(data))))
                 }
                 Err(frame) => Poll::Ready(Some(Ok(shared.sift(frame)))),
@@ -162,12 +174,12 @@ impl KeptBody {
 
     pub(super) fn is_over(&self) -> bool {
         let shared = self.shared.lock();
-        shared.frames.len() <= self.position && shared.rest.is_end_stream()
+        shared.frames.len() <= shared.position && shared.rest.is_end_stream()
     }
 
     pub(super) fn size(&self) -> SizeHint {
         let shared = self.shared.lock();
-        if self.position > 0 || !shared.frames.is_empty() {
+        if shared.is_lost || !shared.frames.is_empty() {
             return SizeHint::default();
         }
         shared.rest.size_hint()
@@ -193,5 +205,83 @@ impl Shared {
             }
             Err(frame) => frame,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+
+    use futures_util::{FutureExt as _, stream};
+    use http_body_util::{BodyExt as _, StreamBody};
+
+    use super::*;
+    use crate::upstream::SendBody;
+
+    fn kept(frames: &[&'static [u8]]) -> (Kept, Arc<Keeper>) {
+        let frames: Vec<_> = frames
+            .iter()
+            .map(|f| Ok::<_, BodyError>(Frame::data(Bytes::from_static(f))))
+            .collect();
+        let body = StreamBody::new(stream::iter(frames));
+        let keeper = Arc::new(Keeper::default());
+        let kept = Kept::new(Body::boxed(body), Arc::clone(&keeper), |_| false);
+        (kept, keeper)
+    }
+
+    fn next(body: &mut SendBody) -> Option<Result<Bytes, BodyError>> {
+        let frame = body.frame().now_or_never().expect("it is all there");
+        frame.map(|f| f.map(|f| f.into_data().unwrap_or_default()))
+    }
+
+    fn rest(body: &mut SendBody) -> Vec<u8> {
+        std::iter::from_fn(|| next(body))
+            .flat_map(Result::unwrap)
+            .collect()
+    }
+
+    #[test]
+    fn second_attempt_sends_all_and_the_first_no_more() {
+        let (kept, keeper) = kept(&[b"ab", b"cd", b"ef"]);
+        let mut first = SendBody::Kept(kept.attempt().unwrap());
+        assert_eq!(next(&mut first).unwrap().unwrap(), "ab");
+        assert_eq!(next(&mut first).unwrap().unwrap(), "cd");
+        let mut second = SendBody::Kept(kept.attempt().unwrap());
+        assert!(next(&mut first).unwrap().is_err());
+        assert_eq!(rest(&mut second), b"abcdef");
+        assert_eq!(keeper.bytes.load(Ordering::Relaxed), 6);
+        kept.forget();
+        assert_eq!(keeper.bytes.load(Ordering::Relaxed), 0);
+        assert!(kept.attempt().is_none());
+    }
+
+    #[test]
+    fn early_answer_takes_nothing_from_the_replay() {
+        let (kept, _) = kept(&[b"ab", b"cd", b"ef"]);
+        let mut first = SendBody::Kept(kept.attempt().unwrap());
+        next(&mut first);
+        next(&mut first);
+        let mut second = SendBody::Kept(kept.attempt().unwrap());
+        assert_eq!(next(&mut second).unwrap().unwrap(), "ab");
+        kept.forget();
+        assert_eq!(rest(&mut second), b"cdef");
+    }
+
+    #[test]
+    fn too_much_is_not_kept_and_passes_all_the_same() {
+        static MEGABYTE: [u8; 1 << 20] = [0; 1 << 20];
+        let (kept, keeper) = kept(&[&MEGABYTE[..]; 5]);
+        let mut first = SendBody::Kept(kept.attempt().unwrap());
+        assert_eq!(rest(&mut first).len(), 5 << 20);
+        assert_eq!(keeper.bytes.load(Ordering::Relaxed), 0);
+        assert!(kept.attempt().is_none());
+    }
+
+    #[test]
+    fn unread_content_is_never_lost() {
+        let (kept, _) = kept(&[b"ab"]);
+        let unsent = kept.attempt().unwrap();
+        kept.forget();
+        drop(unsent);
+        assert_eq!(rest(&mut SendBody::Kept(kept.attempt().unwrap())), b"ab");
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -55,7 +55,8 @@ struct Opening {
 
 /// One connection.
 struct Pooled {
-    sender: Http2,
+    /// Taken out when the driver has ended: see [`send`].
+    sender: ArcSwapOption<Http2>,
     generation: u64,
     in_flight: AtomicUsize,
     streams_max: AtomicUsize,
@@ -200,7 +201,7 @@ impl Inner {
             Ok(_) if self.is_shut.load(Ordering::Relaxed) => {}
             Ok((sender, driver)) => {
                 let connection = Arc::new(Pooled {
-                    sender,
+                    sender: ArcSwapOption::from_pointee(sender),
                     generation,
                     in_flight: AtomicUsize::new(0),
                     streams_max: AtomicUsize::new(driver.current_max_send_streams()),
@@ -255,8 +256,10 @@ async fn drive(connection: Arc<Pooled>, mut driver: Http2Driver) {
     if let Err(error) = ended.await {
         tracing::debug!(%error, "upstream connection broke");
     }
+    drop(driver);
     if let Some(connection) = weak.upgrade() {
         connection.is_closed.store(true, Ordering::Relaxed);
+        connection.sender.store(None);
         pool.remove(&connection);
     }
 }
@@ -265,7 +268,7 @@ impl Pooled {
     fn take(&self, generation: u64) -> bool {
         if self.generation != generation
             || self.is_closed.load(Ordering::Relaxed)
-            || self.sender.is_closed()
+            || self.sender.load().as_ref().is_none_or(|s| s.is_closed())
         {
             return false;
         }
@@ -288,7 +291,11 @@ impl Lease {
         &self,
         request: Request<SendBody>,
     ) -> Result<Response<Incoming>, SendFailure> {
-        let sent = send(self.connection.sender.clone(), request).await;
+        let sender = self.connection.sender.load().as_deref().cloned();
+        let Some(sender) = sender else {
+            return Err(SendFailure::NeverSent(Box::new(request)));
+        };
+        let sent = send(sender, request).await;
         let is_leaving = match &sent {
             Ok(_) | Err(SendFailure::Broken(_)) => false,
             Err(SendFailure::NeverSent(_)) => true,

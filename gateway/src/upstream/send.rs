@@ -76,11 +76,17 @@ pub(crate) enum SendFailure {
 }
 
 /// Sends `request` and waits for the response's head.
+///
+/// The sender is let go before the wait. Where the connection's end of the channel goes while a
+/// request is being put into it, tokio leaves the request in the channel until the last sender is
+/// gone; were that the waiting request's own, it would wait for itself.
 pub(super) async fn send(
     mut sender: super::connect::Http2,
     request: Request<SendBody>,
 ) -> Result<Response<Incoming>, SendFailure> {
-    match sender.try_send_request(request).await {
+    let sending = sender.try_send_request(request);
+    drop(sender);
+    match sending.await {
         Ok(response) => Ok(response),
         Err(mut failure) => match failure.take_message() {
             Some(request) => Err(SendFailure::NeverSent(Box::new(request))),

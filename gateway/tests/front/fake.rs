@@ -2,16 +2,19 @@
 //! refused, reset and cut, and HTTP/1.1 for upgrades, on one port.
 
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
 use http::{Request, Response, StatusCode};
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
@@ -172,7 +175,7 @@ async fn serve(
     builder
         .max_concurrent_streams(options.streams_max)
         .max_header_list_size(1024 * 1024);
-    let Ok(mut connection) = builder.handshake::<_, Bytes>(stream).await else {
+    let Ok(mut connection) = builder.handshake::<_, Bytes>(Linger(Some(stream))).await else {
         return;
     };
     let mut said_goodbye = false;
@@ -198,6 +201,60 @@ async fn serve(
             connection: control.clone(),
         };
         tokio::spawn(script(exchange));
+    }
+}
+
+/// A socket that goes on reading for a while after it was given up, as Go's server does: closed
+/// with bytes unread, TCP would take back what was sent last, the GOAWAY among it.
+struct Linger(Option<TcpStream>);
+
+impl Linger {
+    fn inner(self: Pin<&mut Self>) -> Pin<&mut TcpStream> {
+        Pin::new(self.get_mut().0.as_mut().unwrap())
+    }
+}
+
+impl AsyncRead for Linger {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.inner().poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Linger {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.inner().poll_write(cx, buf)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.inner().poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.inner().poll_shutdown(cx)
+    }
+}
+
+impl Drop for Linger {
+    fn drop(&mut self) {
+        let Some(mut stream) = self.0.take() else {
+            return;
+        };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        runtime.spawn(async move {
+            let mut ignored = [0; 1024];
+            let rest = async { while let Ok(1..) = stream.read(&mut ignored).await {} };
+            let _ = tokio::time::timeout(Duration::from_secs(1), rest).await;
+        });
     }
 }
 

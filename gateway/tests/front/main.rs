@@ -1,6 +1,5 @@
 //! The front data path end to end: real sockets, TLS and HTTP on both sides, and an apiserver that
 //! can be told to misbehave.
-#![allow(dead_code)]
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -11,3 +10,9 @@ mod fake;
 mod rig;
 
 mod balance;
+mod faults;
+mod headers;
+mod listening;
+mod secure;
+mod tunnels;
+mod watches;

@@ -17,9 +17,7 @@ use sluice_gateway::context::{Connection, RequestContext, RequestId};
 use sluice_gateway::drain::Drain;
 use sluice_gateway::forward;
 use sluice_gateway::identity::UserInfo;
-use sluice_gateway::listener::{
-    Handler, Listener, ListenerCounters, ListenerOptions, ServerIdentity, TlsSource, TlsSpec,
-};
+use sluice_gateway::listener::{Handler, Listener, ServerIdentity, TlsSource, TlsSpec};
 use sluice_gateway::request::RequestInfo;
 use sluice_gateway::upstream::{Cluster, ClusterSpec};
 use tokio::net::TcpStream;
@@ -30,7 +28,6 @@ pub(crate) struct Rig {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) drain: Drain,
     pub(crate) address: std::net::SocketAddr,
-    pub(crate) counters: Arc<ListenerCounters>,
     pub(crate) authority: Authority,
 }
 
@@ -40,6 +37,8 @@ pub(crate) struct Authority {
     pub(crate) server: ServerIdentity,
     pub(crate) client_der: CertificateDer<'static>,
     pub(crate) client_key: Vec<u8>,
+    pub(crate) client_pem: String,
+    pub(crate) client_key_pem: String,
 }
 
 impl Authority {
@@ -66,6 +65,8 @@ impl Authority {
             },
             client_der: client.der().clone(),
             client_key: client_key.serialize_der(),
+            client_pem: client.pem(),
+            client_key_pem: client_key.serialize_pem(),
         }
     }
 
@@ -118,18 +119,10 @@ impl Rig {
 
     pub(crate) async fn with(spec: ClusterSpec, user: UserInfo) -> Rig {
         let cluster = Cluster::spawn(spec).unwrap();
-        Rig::around(cluster, user, ListenerOptions::default()).await
-    }
-
-    pub(crate) async fn around(
-        cluster: Arc<Cluster>,
-        user: UserInfo,
-        options: ListenerOptions,
-    ) -> Rig {
         let authority = Authority::new();
         let address = "127.0.0.1:0".parse().unwrap();
-        let listener = Listener::bind_with(address, options).await.unwrap();
-        let (address, counters) = (listener.address(), listener.counters());
+        let listener = Listener::bind(address).await.unwrap();
+        let address = listener.address();
         let tls = TlsSource::new(&authority.tls_spec()).unwrap();
         let drain = Drain::new();
         let handler = handler(Arc::clone(&cluster), Arc::new(user));
@@ -138,7 +131,6 @@ impl Rig {
             cluster,
             drain,
             address,
-            counters,
             authority,
         }
     }
