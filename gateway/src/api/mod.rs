@@ -31,6 +31,7 @@ mod discovery;
 mod follow;
 mod namespaces;
 mod openapi;
+mod protobuf;
 mod serve;
 
 pub use server::{ActingAs, ApiOptions, ApiServer};

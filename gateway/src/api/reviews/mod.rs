@@ -7,8 +7,6 @@
 
 mod protobuf;
 
-pub use protobuf::MEDIA_TYPE as PROTOBUF;
-
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

@@ -7,15 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::Review;
 use crate::api::errors;
+use crate::api::protobuf::wire::{self, Content as Found, Reader};
 use crate::status::Refusal;
 
-/// The media type of the envelope.
-pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
-
-const MAGIC: &[u8] = b"k8s\0";
-/// Fields of `runtime.Unknown`.
-const TYPE_META: u64 = 1;
-const RAW: u64 = 2;
 /// Of a review of any kind: `spec` is its second field, as metadata is the first.
 const SPEC: u64 = 2;
 
@@ -50,7 +44,6 @@ const ACCESS: &[Field] = &[
 ];
 const RULES: &[Field] = &[(1, "namespace", Text)];
 const TOKEN: &[Field] = &[(1, "token", Text), (2, "audiences", Texts)];
-const TYPE: &[Field] = &[(1, "apiVersion", Text), (2, "kind", Text)];
 
 impl Review {
     fn spec_fields(self) -> &'static [Field] {
@@ -74,19 +67,13 @@ impl Review {
     }
 
     fn decode(self, bytes: &[u8]) -> Option<Map<String, Value>> {
-        let mut envelope = Reader(bytes.strip_prefix(MAGIC)?);
+        let (version, kind, raw) = wire::open(bytes)?;
         let mut object = Map::new();
-        let mut raw: &[u8] = &[];
-        while let Some((number, content)) = envelope.field()? {
-            match (number, content) {
-                (TYPE_META, Some(content)) => object.extend(read(content, TYPE)?),
-                (RAW, Some(content)) => raw = content,
-                _ => {}
-            }
-        }
+        object.insert("apiVersion".to_owned(), json!(version));
+        object.insert("kind".to_owned(), json!(kind));
         let mut message = Reader(raw);
         while let Some((number, content)) = message.field()? {
-            if let (SPEC, Some(content)) = (number, content)
+            if let (SPEC, Found::Bytes(content)) = (number, content)
                 && self != Review::SelfSubject
             {
                 let spec = read(content, self.spec_fields())?;
@@ -102,7 +89,7 @@ fn read(bytes: &[u8], fields: &[Field]) -> Option<Map<String, Value>> {
     let mut reader = Reader(bytes);
     while let Some((number, content)) = reader.field()? {
         let known = fields.iter().find(|(known, ..)| *known == number);
-        let (Some((_, name, kind)), Some(content)) = (known, content) else {
+        let (Some((_, name, kind)), Found::Bytes(content)) = (known, content) else {
             continue;
         };
         match kind {
@@ -125,61 +112,6 @@ fn read(bytes: &[u8], fields: &[Field]) -> Option<Map<String, Value>> {
         }
     }
     Some(object)
-}
-
-/// A message, field by field.
-struct Reader<'b>(&'b [u8]);
-
-/// A field's number, and its content where it is length-delimited.
-type Found<'b> = (u64, Option<&'b [u8]>);
-
-impl<'b> Reader<'b> {
-    /// The next field; `Some(None)` is the end, `None` is no message.
-    fn field(&mut self) -> Option<Option<Found<'b>>> {
-        if self.0.is_empty() {
-            return Some(None);
-        }
-        let tag = self.varint()?;
-        let content = match tag & 7 {
-            0 => {
-                self.varint()?;
-                None
-            }
-            1 => {
-                self.take(8)?;
-                None
-            }
-            2 => {
-                let length = usize::try_from(self.varint()?).ok()?;
-                Some(self.take(length)?)
-            }
-            5 => {
-                self.take(4)?;
-                None
-            }
-            _ => return None,
-        };
-        Some(Some((tag >> 3, content)))
-    }
-
-    fn take(&mut self, length: usize) -> Option<&'b [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn varint(&mut self) -> Option<u64> {
-        let mut number = 0u64;
-        for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.0.split_first()?;
-            self.0 = rest;
-            number |= u64::from(byte & 0x7f).checked_shl(shift)?;
-            if byte & 0x80 == 0 {
-                return Some(number);
-            }
-        }
-        None
-    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 use serde_json::{Map, Number, Value};
 
 use crate::api::errors;
+use crate::api::protobuf;
 use crate::api::storage::Object;
 use crate::body::{Body, BodyError};
 use crate::status::Refusal;
@@ -87,9 +88,15 @@ pub(crate) fn decode(
         "application/json" => read_json(bytes)?,
         // The parser itself refuses duplicate keys in YAML.
         "application/yaml" | "application/x-yaml" | "text/yaml" => (read_yaml(bytes)?, Vec::new()),
+        protobuf::MEDIA_TYPE => {
+            let object = protobuf::decode(bytes).ok_or_else(|| {
+                errors::bad_request("the body is not an object of a known kind in protobuf")
+            })?;
+            (Value::Object(object), Vec::new())
+        }
         other => {
             return Err(errors::unsupported_media_type(format!(
-                "the body of the request was in an unknown format: media type \"{other}\"; accepted media types include: application/json, application/yaml"
+                "the body of the request was in an unknown format: media type \"{other}\"; accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf"
             )));
         }
     };
@@ -254,12 +261,12 @@ mod tests {
     }
 
     #[test]
-    fn yaml_is_read_and_protobuf_is_not() {
+    fn yaml_is_read_and_cbor_is_not() {
         let yaml = b"kind: ConfigMap\ndata:\n  a: \"1\"\n";
         let read = decode(&headers("application/yaml"), yaml, FieldValidation::Strict).unwrap();
         assert_eq!(read.object["data"]["a"], "1");
-        let protobuf = headers("application/vnd.kubernetes.protobuf");
-        let refused = decode(&protobuf, b"k8s\0", FieldValidation::Warn).unwrap_err();
+        let cbor = headers("application/cbor");
+        let refused = decode(&cbor, b"\xd9\xd9\xf7\xa0", FieldValidation::Warn).unwrap_err();
         assert_eq!(refused.code, 415);
         for bad in [b"[]".as_ref(), b"{", b"{} x", b""] {
             let refused = decode(&headers("application/json"), bad, FieldValidation::Warn);

@@ -18,9 +18,10 @@ pub(crate) use write::{create, delete, delete_collection, patch, update};
 
 use http::HeaderMap;
 
+use super::protobuf;
 use super::rbac::Attributes;
 use super::resource::ResourceKind;
-use super::reviews::{self, Review};
+use super::reviews::Review;
 use super::server::ApiServer;
 use super::storage::{Object, Part, Target};
 use crate::body::Body;
@@ -69,7 +70,7 @@ pub(crate) async fn read_question(
     body: Body,
 ) -> Result<Object, Refusal> {
     let bytes = body::collect(body).await?;
-    if body::media_type(headers) == reviews::PROTOBUF {
+    if body::media_type(headers) == protobuf::MEDIA_TYPE {
         return review.read_protobuf(&bytes);
     }
     let decoded = body::decode(headers, &bytes, body::FieldValidation::Ignore)?;

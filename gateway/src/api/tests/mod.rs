@@ -43,7 +43,11 @@ impl Client {
     /// A server of its own, with what a cluster starts with in it.
     async fn new() -> Client {
         let client = Client::over(store());
-        client.server.start().await.expect("what a cluster starts with");
+        client
+            .server
+            .start()
+            .await
+            .expect("what a cluster starts with");
         client
     }
 
