@@ -220,10 +220,13 @@ fn parse(url: &str) -> Result<Address, UpstreamError> {
     if host.is_empty() {
         return Err(fault());
     }
-    let port = match authority.port() {
-        Some(port) => port.as_u16(),
-        None if is_tls => 443,
-        None => 80,
+    // A port that is no number reads as none; it must not become the default one.
+    let after_host = authority.as_str().strip_prefix(authority.host());
+    let port = match (authority.port(), after_host) {
+        (Some(port), _) => port.as_u16(),
+        (None, Some("")) if is_tls => 443,
+        (None, Some("")) => 80,
+        _ => return Err(fault()),
     };
     Ok(Address {
         authority,
