@@ -89,6 +89,10 @@ pub(crate) fn too_large() -> Status {
     Status::invalid_argument(TOO_LARGE)
 }
 
+pub(crate) fn too_many_requests() -> Status {
+    Status::resource_exhausted(TOO_MANY_REQUESTS)
+}
+
 pub(crate) fn timed_out() -> Status {
     Status::unavailable(TIMED_OUT)
 }

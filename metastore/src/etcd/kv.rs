@@ -13,7 +13,7 @@ use super::proto::etcdserverpb::kv_server::Kv;
 use super::range_stream::{self, RangeChunks};
 use super::shared::Shared;
 use super::{answer, convert, errors};
-use crate::read::{Projection, Range, RangeAnswer};
+use crate::read::{At, Projection, Range, RangeAnswer};
 use crate::txn::OpAnswer;
 use crate::{Error, KeyRange, Revision};
 
@@ -30,8 +30,7 @@ impl KvService {
     async fn read(&self, query: Range) -> Result<RangeAnswer, Status> {
         let short = query.projection == Projection::CountOnly
             || matches!(query.range, KeyRange::Key(_))
-            || (query.limit.is_some_and(|limit| limit <= INLINE_RECORDS_MAX)
-                && query.sort.is_none());
+            || self.is_small(&query);
         let outcome = if short {
             self.0.store.range(&query)
         } else {
@@ -44,6 +43,25 @@ impl KvService {
             })
         };
         outcome.map_err(|error| errors::status(&error))
+    }
+
+    /// Whether few records will be gathered. Counting what is there now costs next to nothing;
+    /// counting the past may not, so there only a limit tells.
+    fn is_small(&self, query: &Range) -> bool {
+        if query.limit.is_some_and(|limit| limit <= INLINE_RECORDS_MAX) && query.sort.is_none() {
+            return true;
+        }
+        let count = Range {
+            projection: Projection::CountOnly,
+            ..Range::of(query.range.clone())
+        };
+        let is_now = query.at == At::Latest;
+        is_now
+            && self
+                .0
+                .store
+                .range(&count)
+                .is_ok_and(|now| now.count <= INLINE_RECORDS_MAX as u64)
     }
 }
 
@@ -66,7 +84,13 @@ impl Kv for KvService {
         }
         let header = self.0.header(answer.revision);
         let body = answer::range(answer, request.keys_only);
-        Ok(Response::new(pb::RangeResponse { header, ..body }))
+        let body = pb::RangeResponse { header, ..body };
+        let taken = self.0.room.take(body.encoded_len()).await?;
+        let mut response = Response::new(body);
+        if let Some(taken) = taken {
+            response.extensions_mut().insert(taken);
+        }
+        Ok(response)
     }
 
     async fn range_stream(

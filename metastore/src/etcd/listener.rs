@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 
+use super::admission::{self, Room};
 use super::auth::AuthService;
 use super::cluster::ClusterService;
 use super::counters::Counters;
@@ -120,6 +121,7 @@ impl Listener {
             member: Member::new(self.options.name.clone(), urls),
             counters: Counters::default(),
             nudges: Nudges::default(),
+            room: Room::default(),
             stopping: stopping.clone(),
             progress_interval: self.options.progress_interval.max(PROGRESS_INTERVAL_MIN),
             write_timeout: self.options.write_timeout,
@@ -183,6 +185,7 @@ fn routes(shared: &Arc<Shared>) -> axum::Router {
         .add_service(HealthServer::new(HealthService(Arc::clone(shared))))
         .prepare()
         .into_axum_router()
+        .layer(axum::middleware::map_response(admission::hold))
         .merge(http::routes(Arc::clone(shared)))
 }
 

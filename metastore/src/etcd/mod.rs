@@ -10,6 +10,7 @@
 //!
 //! It is not a cluster: there is one member, its own leader, and no user but by certificate.
 
+mod admission;
 mod answer;
 mod auth;
 pub mod client;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
+use super::admission::Room;
 use super::counters::Counters;
 use super::errors;
 use super::proto::etcdserverpb::ResponseHeader;
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     pub(crate) member: Member,
     pub(crate) counters: Counters,
     pub(crate) nudges: Nudges,
+    pub(crate) room: Room,
     /// Cancelled when the listener drains: endless streams end themselves then.
     pub(crate) stopping: CancellationToken,
     pub(crate) progress_interval: Duration,
