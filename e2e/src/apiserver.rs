@@ -28,7 +28,7 @@ pub struct ClusterPki {
     /// A client in `system:masters`.
     pub admin: Leaf,
     /// Signs and verifies service-account tokens.
-    pub service_account_key: PathBuf,
+    pub service_accounts: Leaf,
     /// Lines of token, user, uid, "groups".
     pub tokens: PathBuf,
 }
@@ -43,7 +43,7 @@ impl ClusterPki {
         let authority = Authority::new(dir, "cluster-ca");
         let serving = authority.issue("kube-apiserver", &[], &["kubernetes"]);
         let admin = authority.issue("admin", &["system:masters"], &[]);
-        let service_account_key = authority.issue("service-accounts", &[], &[]).key;
+        let service_accounts = authority.issue("service-accounts", &[], &[]);
         let lines: String = tokens
             .iter()
             .map(|(token, user, groups)| {
@@ -62,7 +62,7 @@ impl ClusterPki {
             authority,
             serving,
             admin,
-            service_account_key,
+            service_accounts,
             tokens: path,
         }
     }
@@ -107,10 +107,10 @@ impl Apiserver {
             ("--tls-cert-file", file(&pki.serving.cert)),
             ("--tls-private-key-file", file(&pki.serving.key)),
             ("--client-ca-file", file(&pki.authority.ca)),
-            ("--service-account-key-file", file(&pki.service_account_key)),
+            ("--service-account-key-file", file(&pki.service_accounts.public_key)),
             (
                 "--service-account-signing-key-file",
-                file(&pki.service_account_key),
+                file(&pki.service_accounts.key),
             ),
             (
                 "--service-account-issuer",

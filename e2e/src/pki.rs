@@ -23,6 +23,8 @@ pub struct Leaf {
     pub cert: PathBuf,
     /// Private key, PEM.
     pub key: PathBuf,
+    /// Public key, PEM.
+    pub public_key: PathBuf,
 }
 
 impl Authority {
@@ -102,9 +104,11 @@ impl Authority {
         let leaf = Leaf {
             cert: self.dir.join(format!("{stem}.crt")),
             key: self.dir.join(format!("{stem}.key")),
+            public_key: self.dir.join(format!("{stem}.pub")),
         };
         std::fs::write(&leaf.cert, cert.pem()).expect("the directory is writable");
         std::fs::write(&leaf.key, key.serialize_pem()).expect("the directory is writable");
+        std::fs::write(&leaf.public_key, key.public_key_pem()).expect("the directory is writable");
         leaf
     }
 }
