@@ -107,7 +107,10 @@ impl Apiserver {
             ("--tls-cert-file", file(&pki.serving.cert)),
             ("--tls-private-key-file", file(&pki.serving.key)),
             ("--client-ca-file", file(&pki.authority.ca)),
-            ("--service-account-key-file", file(&pki.service_accounts.public_key)),
+            (
+                "--service-account-key-file",
+                file(&pki.service_accounts.public_key),
+            ),
             (
                 "--service-account-signing-key-file",
                 file(&pki.service_accounts.key),

@@ -44,7 +44,7 @@ pub use error::BootstrapError;
 pub use store::{StoreSpec, serve_store};
 
 /// How often keys nobody uses are swept from limits and breakers.
-const SWEEP_EVERY: Duration = Duration::from_secs(30);
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
 /// How long the end waits for the audit writer: a healthy disk needs milliseconds.
 const AUDIT_FLUSH_MAX: Duration = Duration::from_secs(5);
 

@@ -118,9 +118,14 @@ impl Gateway {
             .await?;
         trace.known(&verdict);
         let agent = trace.user_agent();
-        let admission = route
-            .flows
-            .admit(&info, &verdict.user, agent, clock::now())?;
+        // A client that is stopped is stopped under whatever name it acts.
+        let admission = route.flows.admit_acting(
+            &info,
+            &verdict.user,
+            verdict.impersonator.as_deref(),
+            agent,
+            clock::now(),
+        )?;
         trace.admitted(&admission);
         let context = RequestContext {
             connection,
