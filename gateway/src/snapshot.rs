@@ -37,6 +37,7 @@ pub struct Route {
 pub struct RoutingSnapshot {
     /// Grows with each reload that was applied.
     pub generation: u64,
+    routes: Vec<Arc<Route>>,
     by_host: HashMap<Box<str>, Arc<Route>, foldhash::quality::RandomState>,
     default: Option<Arc<Route>>,
 }
@@ -64,8 +65,9 @@ impl RoutingSnapshot {
                 snapshot.by_host.insert(host.into(), Arc::clone(&route));
             }
             if is_default {
-                snapshot.default = Some(route);
+                snapshot.default = Some(Arc::clone(&route));
             }
+            snapshot.routes.push(route);
         }
         snapshot
     }
@@ -90,15 +92,9 @@ impl RoutingSnapshot {
         }
     }
 
-    /// Every route, in no order.
+    /// Every route once, in the order in which they were given.
     pub fn routes(&self) -> impl Iterator<Item = &Arc<Route>> {
-        let default = self.default.iter();
-        let named = self.by_host.values().filter(|route| {
-            self.default
-                .as_ref()
-                .is_none_or(|default| !Arc::ptr_eq(default, route))
-        });
-        default.chain(named)
+        self.routes.iter()
     }
 
     /// The exact name, else the pattern that stands for names one label longer.
@@ -156,6 +152,8 @@ mod tests {
                 (route("b"), hosts(&["b.example.com"]), true),
             ],
         );
+        // A route with several hosts is one route.
+        assert_eq!(snapshot.routes().count(), 2);
         let find = |name, host| snapshot.route(name, host).map(|route| &*route.name);
         assert_eq!(find(None, Some("a.example.com:6443")), Ok("a"));
         assert_eq!(find(None, Some("x.A.example.com")), Ok("a"));

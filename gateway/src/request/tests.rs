@@ -1,6 +1,7 @@
 //! The resolver against a table of paths, and the shape of lists.
 
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
+use proptest::prelude::*;
 
 use super::*;
 
@@ -178,4 +179,68 @@ fn upgrades_need_both_headers() {
     let info = RequestInfo::parse(&Method::CONNECT, &uri, &HeaderMap::new()).unwrap();
     assert!(info.is_upgrade());
     assert_eq!(info.verb(), Verb::Empty);
+}
+
+/// Pieces that paths are made of, the awkward ones included.
+fn piece() -> impl Strategy<Value = String> {
+    let words = [
+        "/",
+        "/",
+        "/",
+        "api",
+        "apis",
+        "v1",
+        "apps",
+        "namespaces",
+        "watch",
+        "proxy",
+        "pods",
+        "a",
+        "..",
+        ".",
+        ";",
+        "%2F",
+        "%2e",
+        "%25",
+        "%",
+        "%zz",
+        "%ff",
+        "%00",
+        "%5c",
+        "?",
+        "&",
+        "=",
+        "+",
+        "watch=1",
+        "limit=",
+        "fieldSelector=metadata.name%3D",
+        ",",
+        "status",
+        "log",
+    ];
+    proptest::sample::select(words.to_vec()).prop_map(str::to_owned)
+}
+
+proptest! {
+    /// Whatever is accepted has attributes that no second reading could take apart.
+    #[test]
+    fn accepted_attributes_are_single_segments(pieces in proptest::collection::vec(piece(), 0..24)) {
+        let Ok(uri) = format!("/{}", pieces.concat()).parse::<Uri>() else {
+            return Ok(());
+        };
+        let Ok(info) = RequestInfo::parse(&Method::GET, &uri, &HeaderMap::new()) else {
+            return Ok(());
+        };
+        prop_assert_eq!(info.uri(), uri.path_and_query().unwrap());
+        for text in [
+            info.group(), info.version(), info.resource(), info.subresource(), info.namespace(),
+            info.name(),
+        ] {
+            prop_assert!(!text.contains(['/', '%']) && !matches!(text, "." | ".."), "{}", text);
+        }
+        prop_assert_eq!(info.is_resource(), !info.resource().is_empty());
+        if !info.is_proxied() {
+            prop_assert!(!info.path().contains("//") && !info.path().contains("/../"));
+        }
+    }
 }

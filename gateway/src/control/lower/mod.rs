@@ -10,3 +10,6 @@ mod rate;
 pub(super) use cluster::{AuthnPlan, ClusterPlan, lower_cluster};
 pub(super) use process::{TlsPlan, lower_admin, lower_api, lower_listen};
 pub(super) use rate::lower_rates;
+
+#[cfg(test)]
+mod tests;
