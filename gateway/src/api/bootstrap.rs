@@ -1,8 +1,8 @@
 //! What a cluster starts with: its namespaces, and the roles and bindings without which nobody but
 //! `system:masters` could even ask what is served.
 //!
-//! Written once each, when absent; what an operator changed or deleted since the first start is
-//! put back only if it is gone. Only the Kubernetes API does this: a store that serves nothing but
+//! Each is written at a start that does not find it: what an operator changed stays changed, what
+//! was deleted comes back. Only the Kubernetes API does this: a store that serves nothing but
 //! etcd's protocol starts at its first revision, untouched.
 
 use std::sync::Arc;

@@ -201,3 +201,82 @@ fn hashed(
     }
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::header::ACCEPT;
+
+    fn get(
+        documents: &Documents,
+        uri: &str,
+        headers: &[(http::HeaderName, &str)],
+    ) -> Response<Body> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.insert(name, HeaderValue::from_str(value).expect("a value"));
+        }
+        let uri = uri.parse().expect("a uri");
+        documents.serve(&uri, &map).expect("a document")
+    }
+
+    fn header(response: &Response<Body>, name: http::HeaderName) -> String {
+        let value = response.headers().get(name).expect("the header");
+        value.to_str().expect("text").to_owned()
+    }
+
+    fn sample() -> (Arc<Registry>, Documents) {
+        let registry = Arc::new(Registry::new());
+        let documents = Documents::new(Arc::clone(&registry), Arc::new(Definitions::none()));
+        (registry, documents)
+    }
+
+    #[test]
+    fn who_has_a_document_is_told_so_until_it_changes() {
+        let (registry, documents) = sample();
+        let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        let first = get(&documents, "/apis", &[(ACCEPT, accept)]);
+        assert_eq!(header(&first, CONTENT_TYPE), accept);
+        let etag = header(&first, ETAG);
+        let again = || {
+            get(
+                &documents,
+                "/apis",
+                &[(ACCEPT, accept), (IF_NONE_MATCH, &etag)],
+            )
+        };
+        assert_eq!(again().status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(header(&again(), VARY), "Accept");
+        let mut kind = super::super::resource::ResourceKind::clone(
+            &registry.resolve("", "v1", "pods").expect("built in"),
+        );
+        kind.group = "example.com".into();
+        kind.is_custom = true;
+        registry.set_custom(vec![Arc::new(kind)]);
+        assert_eq!(again().status(), StatusCode::OK);
+    }
+
+    #[test]
+    fn schemas_are_found_by_their_hash() {
+        let (_registry, documents) = sample();
+        let path = "/openapi/v3/apis/apps/v1";
+        let moved = get(&documents, &format!("{path}?hash=OLD"), &[]);
+        assert_eq!(moved.status(), StatusCode::MOVED_PERMANENTLY);
+        let right = header(&moved, LOCATION);
+        let found = get(&documents, &right, &[]);
+        assert_eq!(found.status(), StatusCode::OK);
+        assert_eq!(header(&found, CACHE_CONTROL), "public, immutable");
+        assert!(right.ends_with(header(&found, ETAG).trim_matches('"')));
+        assert!(found.headers().contains_key(EXPIRES));
+        assert_eq!(get(&documents, path, &[]).status(), StatusCode::OK);
+    }
+
+    #[test]
+    fn second_openapi_is_json_or_nothing() {
+        let (_registry, documents) = sample();
+        let protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+        let refused = get(&documents, "/openapi/v2", &[(ACCEPT, protobuf)]);
+        assert_eq!(refused.status(), StatusCode::NOT_ACCEPTABLE);
+        assert_eq!(get(&documents, "/openapi/v2", &[]).status(), StatusCode::OK);
+    }
+}

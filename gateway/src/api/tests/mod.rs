@@ -1,5 +1,6 @@
 //! The API through its own door, over a store in memory: requests in, answers out.
 
+mod access;
 mod crud;
 mod lists;
 mod namespaces;
