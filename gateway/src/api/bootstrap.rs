@@ -33,7 +33,7 @@ pub async fn ensure(storage: &Storage, registry: &Registry) -> Result<(), Refusa
         create(storage, &namespaces, name, json!({})).await?;
     }
     let roles = kind(RBAC, "clusterroles")?;
-    for (name, role) in cluster_roles() {
+    for (name, role) in cluster_roles().into_iter().chain(system_roles()) {
         create(storage, &roles, name, role).await?;
     }
     let bindings = kind(RBAC, "clusterrolebindings")?;
@@ -238,12 +238,18 @@ fn cluster_roles() -> Vec<(&'static str, Value)> {
             &["create"],
         ),
     ];
-    let paths = |paths: &[&str]| json!({"nonResourceURLs": paths, "verbs": ["get"]});
     vec![
         ("cluster-admin", role(anything)),
         ("admin", aggregate("admin", None, admin)),
         ("edit", aggregate("edit", Some("admin"), edit)),
         ("view", aggregate("view", Some("edit"), view)),
+    ]
+}
+
+/// What everybody may ask.
+fn system_roles() -> Vec<(&'static str, Value)> {
+    let paths = |paths: &[&str]| json!({"nonResourceURLs": paths, "verbs": ["get"]});
+    vec![
         (
             "system:discovery",
             role(vec![paths(&[
