@@ -164,3 +164,55 @@ fn open_frame(out: &mut Vec<u8>, event: &str) {
 fn close_frame(out: &mut Vec<u8>) {
     out.extend_from_slice(b"}\n");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::resource::Registry;
+    use super::*;
+
+    fn telling(revision: u64, bytes: usize) -> Telling {
+        let kind = Registry::new()
+            .resolve("", "v1", "configmaps")
+            .expect("built in");
+        let object = serde_json::json!({
+            "metadata": {"name": "a"},
+            "data": {"k": "v".repeat(bytes)},
+        });
+        Telling {
+            told: Told::Modified,
+            value: super::super::object::encode(&kind, object.as_object().expect("an object")),
+            revision: Revision::new(revision),
+            key: Bytes::from_static(b"/registry/core/configmaps/d/a"),
+        }
+    }
+
+    #[test]
+    fn watchers_share_one_encoding_of_an_event() {
+        let kind = Registry::new()
+            .resolve("", "v1", "configmaps")
+            .expect("built in");
+        let views = Views::default();
+        let one = views.of(&kind).frame(&telling(5, 10)).expect("ours");
+        let two = views.of(&kind).frame(&telling(5, 10)).expect("ours");
+        assert_eq!(one.as_ptr(), two.as_ptr());
+        let later = views.of(&kind).frame(&telling(6, 10)).expect("ours");
+        assert_ne!(one, later);
+    }
+
+    #[test]
+    fn window_is_bounded_in_frames_and_in_bytes() {
+        let kind = Registry::new()
+            .resolve("", "v1", "configmaps")
+            .expect("built in");
+        let view = View::new(&kind);
+        for revision in 0..400 {
+            view.frame(&telling(revision, 10)).expect("ours");
+        }
+        assert_eq!(view.frames.lock().window.len(), FRAMES_MAX);
+        for revision in 400..410 {
+            view.frame(&telling(revision, 1 << 20)).expect("ours");
+        }
+        let frames = view.frames.lock();
+        assert!(frames.bytes <= FRAMES_BYTES_MAX && frames.window.len() < 5);
+    }
+}

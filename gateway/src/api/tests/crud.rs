@@ -1,3 +1,5 @@
+//! One object: made, read, changed, held up, gone, and every way to be refused.
+
 use super::*;
 
 #[tokio::test]

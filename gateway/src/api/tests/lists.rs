@@ -1,3 +1,5 @@
+//! Lists: order, pages, selectors, versions, forms.
+
 use super::*;
 
 async fn filled() -> Client {

@@ -1,3 +1,5 @@
+//! How namespaces begin and end.
+
 use super::*;
 
 /// Waits until an object is gone, by watching it.

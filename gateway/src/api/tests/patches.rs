@@ -1,3 +1,5 @@
+//! The patch formats, and what a patch may not do.
+
 use super::*;
 
 #[tokio::test]

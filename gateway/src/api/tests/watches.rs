@@ -1,3 +1,5 @@
+//! Watches, named after what they guarantee.
+
 use super::*;
 
 fn watch_uri(query: &str) -> String {
