@@ -170,7 +170,7 @@ mod tests {
             }
             let lease = LeaseId(if number % 5 == 0 { 9 } else { 0 });
             let record = Record::new(key.as_bytes(), &[1; 200], at, at, 1, lease);
-            state.put(record);
+            state.set(record);
         }
         state.raise_floor(Revision::new(50));
         let mut loaded = State::new();

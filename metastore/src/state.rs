@@ -88,48 +88,69 @@ impl State {
         self.index.get(key)?.live()
     }
 
-    /// Writes a version made by [`Record::new`]; answers what it replaced.
-    pub(crate) fn put(&mut self, record: Record) -> Option<Record> {
-        let lease = record.lease();
-        let previous = self.push(record.key(), Version::Put(record.clone()));
+    /// Writes the version that `make` makes of the present one; answers it and what it replaced.
+    pub(crate) fn put(
+        &mut self,
+        key: &[u8],
+        make: impl FnOnce(Option<&Record>) -> Record,
+    ) -> (Record, Option<Record>) {
+        let make = |previous: Option<&Record>| Version::Put(make(previous));
+        let (version, previous) = self.push(key, make);
+        let Version::Put(record) = version else {
+            unreachable!("a put makes a put");
+        };
         let held = previous.as_ref().map_or(LeaseId::NONE, Record::lease);
-        if held != lease {
-            self.detach(held, record.key());
-            if lease.is_some() {
-                let path = lease_path(lease, record.key());
-                self.attached.upsert(&path, |present| match present {
-                    Some(_) => None,
-                    None => Some((path.clone(), Plain(()))),
-                });
-            }
+        if held != record.lease() {
+            self.detach(held, key);
+            self.attach(record.lease(), key);
         }
-        previous
+        (record, previous)
+    }
+
+    fn attach(&mut self, lease: LeaseId, key: &[u8]) {
+        if lease.is_some() {
+            let path = lease_path(lease, key);
+            self.attached.upsert(&path, |present| match present {
+                Some(_) => None,
+                None => Some((path.clone(), Plain(()))),
+            });
+        }
     }
 
     /// Deletes a key at a revision; answers what was there, or does nothing when nothing was.
     pub(crate) fn delete(&mut self, key: &Bytes, revision: Revision) -> Option<Record> {
         self.live(key)?;
-        let previous = self.push(key, Version::Tombstone(revision))?;
+        let (_, previous) = self.push(key, |_| Version::Tombstone(revision));
+        let previous = previous?;
         self.detach(previous.lease(), key);
         Some(previous)
     }
 
-    fn push(&mut self, key: &[u8], version: Version) -> Option<Record> {
-        let mut previous = None;
-        let size = version
-            .record()
-            .map_or(0, |record| record.encoded().len() as u64);
-        self.bytes += size;
+    fn push(
+        &mut self,
+        key: &[u8],
+        make: impl FnOnce(Option<&Record>) -> Version,
+    ) -> (Version, Option<Record>) {
+        let (mut made, mut previous) = (None, None);
         self.index.upsert(key, |present| match present {
             Some(history) => {
                 previous = history.live().cloned();
+                let version = make(previous.as_ref());
+                made = Some(version.clone());
                 history.push(version);
                 None
             }
-            // A key of its own, lest the first value be kept alive as long as the key is known.
-            None => Some((Bytes::copy_from_slice(key), History::new(version))),
+            None => {
+                let version = make(None);
+                made = Some(version.clone());
+                // A key of its own, lest the first value be kept as long as the key is known.
+                Some((Bytes::copy_from_slice(key), History::new(version)))
+            }
         });
-        previous
+        let version = made.expect("an upsert calls its closure exactly once");
+        let size = version.record().map_or(0, |r| r.encoded().len() as u64);
+        self.bytes += size;
+        (version, previous)
     }
 
     fn detach(&mut self, lease: LeaseId, key: &[u8]) {
@@ -221,7 +242,7 @@ impl State {
                 let at = record.mod_revision();
                 if at > seen {
                     self.step_to(at)?;
-                    self.put(record);
+                    self.set(record);
                 }
             }
             Entry::Delete { key, revision } => {
@@ -242,6 +263,12 @@ impl State {
         Ok(())
     }
 
+    /// Writes a version as it was once made.
+    pub(crate) fn set(&mut self, record: Record) {
+        let key = record.key().clone();
+        self.put(&key, |_| record);
+    }
+
     fn step_to(&mut self, revision: Revision) -> Result<(), Error> {
         if revision != self.revision && revision != self.revision.next() {
             return Err(Error::Corrupt {
@@ -258,10 +285,10 @@ impl State {
     /// Loads one entry of a checkpoint, whose versions come key by key and not by revision.
     pub(crate) fn load(&mut self, entry: Entry) {
         match entry {
-            Entry::Put(record) => drop(self.put(record)),
+            Entry::Put(record) => self.set(record),
             Entry::Delete { key, revision } => {
                 if self.index.get(&key).is_none() {
-                    drop(self.push(&key, Version::Tombstone(revision)));
+                    self.push(&key, |_| Version::Tombstone(revision));
                 } else {
                     self.delete(&key, revision);
                 }

@@ -1,5 +1,6 @@
 //! The ordered index: keys to the versions of each.
 
+mod heads;
 pub(crate) mod history;
 pub(crate) mod tree;
 

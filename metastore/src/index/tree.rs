@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::heads::Heads;
+
 /// Entries a leaf holds: a copied leaf touches one reference count an entry, so leaves are small.
 const LEAF_MAX: usize = 16;
 /// Children an inner node holds: their separators are shared on copy, so it may be wider.
@@ -42,16 +44,30 @@ struct Entry<V> {
 
 #[derive(Clone, Debug)]
 enum Node<V> {
-    Leaf(Vec<Arc<Entry<V>>>),
+    Leaf(Leaf<V>),
     Inner(Inner<V>),
 }
 
 #[derive(Clone, Debug)]
+struct Leaf<V> {
+    heads: Heads,
+    entries: Vec<Arc<Entry<V>>>,
+}
+
+#[derive(Clone, Debug)]
 struct Inner<V> {
+    bounds: Arc<Bounds>,
+    children: Vec<Child<V>>,
+}
+
+/// Where the children of an inner node part; shared by its copies.
+#[derive(Clone, Debug)]
+struct Bounds {
+    /// Of all keys but the first.
+    heads: Heads,
     /// `keys[i]` is no greater than any key of child `i` and greater than any of child `i - 1`;
     /// `keys[0]` is never looked at.
-    keys: Arc<Vec<Bytes>>,
-    children: Vec<Child<V>>,
+    keys: Vec<Bytes>,
 }
 
 #[derive(Clone, Debug)]
@@ -69,7 +85,7 @@ pub(crate) struct Tree<V> {
 impl<V: Weigh> Tree<V> {
     pub(crate) fn new() -> Self {
         Tree {
-            root: Child::new(Node::Leaf(Vec::new()), Summary::default()),
+            root: Child::new(Node::Leaf(Leaf::new(Vec::new())), Summary::default()),
         }
     }
 
@@ -79,9 +95,9 @@ impl<V: Weigh> Tree<V> {
         loop {
             match node {
                 Node::Inner(inner) => node = inner.children.get(inner.place(key))?.node.as_ref(),
-                Node::Leaf(entries) => {
-                    let at = find(entries, key).ok()?;
-                    return entries.get(at).map(|entry| &entry.value);
+                Node::Leaf(leaf) => {
+                    let at = leaf.find(key).ok()?;
+                    return leaf.entries.get(at).map(|entry| &entry.value);
                 }
             }
         }
@@ -97,10 +113,10 @@ impl<V: Weigh> Tree<V> {
             let least = Bytes::new();
             let left = std::mem::replace(
                 &mut self.root,
-                Child::new(Node::Leaf(Vec::new()), Summary::default()),
+                Child::new(Node::Leaf(Leaf::new(Vec::new())), Summary::default()),
             );
             let inner = Inner {
-                keys: Arc::new(vec![least, bound]),
+                bounds: Arc::new(Bounds::new(vec![least, bound])),
                 children: vec![left, right],
             };
             let summary = inner.summary();
@@ -168,12 +184,12 @@ impl<V: Weigh> Child<V> {
         change: impl FnOnce(Option<&mut V>) -> Option<(Bytes, V)>,
     ) -> Option<(Bytes, Child<V>)> {
         match Arc::make_mut(&mut self.node) {
-            Node::Leaf(entries) => upsert_leaf(entries, &mut self.summary, key, change),
+            Node::Leaf(leaf) => leaf.upsert(&mut self.summary, key, change),
             Node::Inner(inner) => {
                 let at = inner.place(key);
                 let split = inner.children.get_mut(at)?.upsert(key, change);
                 if let Some((bound, right)) = split {
-                    Arc::make_mut(&mut inner.keys).insert(at + 1, bound);
+                    inner.change_bounds(|keys| keys.insert(at + 1, bound));
                     inner.children.insert(at + 1, right);
                 }
                 let split = inner.split();
@@ -185,9 +201,10 @@ impl<V: Weigh> Child<V> {
 
     fn remove(&mut self, key: &[u8]) {
         match Arc::make_mut(&mut self.node) {
-            Node::Leaf(entries) => {
-                if let Ok(at) = find(entries, key) {
-                    let gone = entries.remove(at);
+            Node::Leaf(leaf) => {
+                if let Ok(at) = leaf.find(key) {
+                    let gone = leaf.entries.remove(at);
+                    leaf.heads.remove(at);
                     self.summary.weight -= gone.value.weight();
                 }
             }
@@ -207,7 +224,8 @@ impl<V: Weigh> Child<V> {
             return self.summary.weight;
         }
         match self.node.as_ref() {
-            Node::Leaf(entries) => entries
+            Node::Leaf(leaf) => leaf
+                .entries
                 .iter()
                 .filter(|entry| start.is_none_or(|start| start <= entry.key.as_ref()))
                 .filter(|entry| end.is_none_or(|end| entry.key.as_ref() < end))
@@ -231,7 +249,7 @@ impl<V: Weigh> Child<V> {
 
     fn len(&self) -> usize {
         match self.node.as_ref() {
-            Node::Leaf(entries) => entries.len(),
+            Node::Leaf(leaf) => leaf.entries.len(),
             Node::Inner(inner) => inner.children.len(),
         }
     }
@@ -246,11 +264,15 @@ impl<V: Weigh> Child<V> {
     /// Takes in the right neighbour, whose least key is no less than `bound`.
     fn absorb(&mut self, bound: Bytes, right: Child<V>) {
         match (Arc::make_mut(&mut self.node), right.node.as_ref()) {
-            (Node::Leaf(entries), Node::Leaf(more)) => entries.extend(more.iter().cloned()),
+            (Node::Leaf(leaf), Node::Leaf(more)) => {
+                leaf.entries.extend(more.entries.iter().cloned());
+                leaf.note();
+            }
             (Node::Inner(inner), Node::Inner(more)) => {
-                let keys = Arc::make_mut(&mut inner.keys);
-                keys.push(bound);
-                keys.extend(more.keys.iter().skip(1).cloned());
+                inner.change_bounds(|keys| {
+                    keys.push(bound);
+                    keys.extend(more.bounds.keys.iter().skip(1).cloned());
+                });
                 inner.children.extend(more.children.iter().cloned());
             }
             // All leaves lie at one depth, so neighbours are of one kind.
@@ -264,9 +286,20 @@ impl<V: Weigh> Child<V> {
 impl<V: Weigh> Inner<V> {
     /// Which child a key belongs to.
     fn place(&self, key: &[u8]) -> usize {
-        let above = self.keys.partition_point(|bound| bound.as_ref() <= key);
+        let Bounds { heads, keys } = self.bounds.as_ref();
         // The first bound stands for "less than all", whatever it says.
-        above.saturating_sub(1)
+        let at = |place: usize| keys.get(place + 1).map_or(&b""[..], Bytes::as_ref);
+        match heads.search(key, at) {
+            Ok(place) => place + 1,
+            Err(below) => below,
+        }
+    }
+
+    fn change_bounds<T>(&mut self, change: impl FnOnce(&mut Vec<Bytes>) -> T) -> T {
+        let bounds = Arc::make_mut(&mut self.bounds);
+        let answer = change(&mut bounds.keys);
+        bounds.heads = Bounds::heads(&bounds.keys);
+        answer
     }
 
     fn summary(&self) -> Summary {
@@ -283,10 +316,10 @@ impl<V: Weigh> Inner<V> {
             return None;
         }
         let at = self.children.len() / 2;
-        let keys = Arc::make_mut(&mut self.keys).split_off(at);
+        let keys = self.change_bounds(|keys| keys.split_off(at));
         let bound = keys.first().cloned()?;
         let right = Inner {
-            keys: Arc::new(keys),
+            bounds: Arc::new(Bounds::new(keys)),
             children: self.children.split_off(at),
         };
         let summary = right.summary();
@@ -300,7 +333,7 @@ impl<V: Weigh> Inner<V> {
         };
         if child.len() == 0 {
             self.children.remove(at);
-            Arc::make_mut(&mut self.keys).remove(at);
+            self.change_bounds(|keys| drop(keys.remove(at)));
             return;
         }
         if child.len() > child.max() / 4 {
@@ -313,7 +346,7 @@ impl<V: Weigh> Inner<V> {
             };
             if one.len() + two.len() <= one.max() * 3 / 4 {
                 let right = self.children.remove(left + 1);
-                let bound = Arc::make_mut(&mut self.keys).remove(left + 1);
+                let bound = self.change_bounds(|keys| keys.remove(left + 1));
                 if let Some(child) = self.children.get_mut(left) {
                     child.absorb(bound, right);
                 }
@@ -323,50 +356,95 @@ impl<V: Weigh> Inner<V> {
     }
 }
 
-fn find<V>(entries: &[Arc<Entry<V>>], key: &[u8]) -> Result<usize, usize> {
-    entries.binary_search_by(|entry| entry.key.as_ref().cmp(key))
+impl Bounds {
+    fn new(keys: Vec<Bytes>) -> Self {
+        let heads = Bounds::heads(&keys);
+        Bounds { heads, keys }
+    }
+
+    fn heads(keys: &[Bytes]) -> Heads {
+        Heads::of(keys.iter().skip(1).map(Bytes::as_ref))
+    }
 }
 
-fn upsert_leaf<V: Weigh>(
-    entries: &mut Vec<Arc<Entry<V>>>,
-    summary: &mut Summary,
-    key: &[u8],
-    change: impl FnOnce(Option<&mut V>) -> Option<(Bytes, V)>,
-) -> Option<(Bytes, Child<V>)> {
-    match find(entries, key) {
-        Ok(at) => {
-            let entry = Arc::make_mut(entries.get_mut(at)?);
-            let before = entry.value.weight();
-            let _unused = change(Some(&mut entry.value));
-            summary.weight = summary.weight - before + entry.value.weight();
-            summary.stamp = summary.stamp.max(entry.value.stamp());
-            None
-        }
-        Err(at) => {
-            let (key, value) = change(None)?;
-            summary.weight += value.weight();
-            summary.stamp = summary.stamp.max(value.stamp());
-            entries.insert(at, Arc::new(Entry { key, value }));
-            if entries.len() <= LEAF_MAX {
-                return None;
+impl<V: Weigh> Leaf<V> {
+    fn new(entries: Vec<Arc<Entry<V>>>) -> Self {
+        let mut leaf = Leaf {
+            heads: Heads::default(),
+            entries,
+        };
+        leaf.note();
+        leaf
+    }
+
+    fn note(&mut self) {
+        self.heads = Heads::of(self.entries.iter().map(|entry| entry.key.as_ref()));
+    }
+
+    fn find(&self, key: &[u8]) -> Result<usize, usize> {
+        let at = |place: usize| match self.entries.get(place) {
+            Some(entry) => entry.key.as_ref(),
+            None => &b""[..],
+        };
+        self.heads.search(key, at)
+    }
+
+    fn upsert(
+        &mut self,
+        summary: &mut Summary,
+        key: &[u8],
+        change: impl FnOnce(Option<&mut V>) -> Option<(Bytes, V)>,
+    ) -> Option<(Bytes, Child<V>)> {
+        match self.find(key) {
+            Ok(at) => {
+                let entry = Arc::make_mut(self.entries.get_mut(at)?);
+                let before = entry.value.weight();
+                let _unused = change(Some(&mut entry.value));
+                summary.weight = summary.weight - before + entry.value.weight();
+                summary.stamp = summary.stamp.max(entry.value.stamp());
+                None
             }
-            // Keys that come in order leave full leaves behind.
-            let cut = if at + 1 == entries.len() {
-                at
-            } else {
-                entries.len() / 2
-            };
-            let right = entries.split_off(cut);
-            let bound = right.first()?.key.clone();
-            let weight = right.iter().map(|entry| entry.value.weight()).sum();
-            let stamp = right.iter().map(|entry| entry.value.stamp()).max();
-            let moved = Summary {
-                weight,
-                stamp: stamp.unwrap_or(0),
-            };
-            summary.weight -= weight;
-            Some((bound, Child::new(Node::Leaf(right), moved)))
+            Err(at) => {
+                let (key, value) = change(None)?;
+                summary.weight += value.weight();
+                summary.stamp = summary.stamp.max(value.stamp());
+                self.insert(at, Entry { key, value });
+                self.split(at, summary)
+            }
         }
+    }
+
+    fn insert(&mut self, at: usize, entry: Entry<V>) {
+        let other = self.entries.first();
+        let is_noted = other.is_some_and(|other| self.heads.insert(at, &entry.key, &other.key));
+        self.entries.insert(at, Arc::new(entry));
+        if !is_noted {
+            self.note();
+        }
+    }
+
+    /// Splits a leaf that grew too large at `grown`.
+    fn split(&mut self, grown: usize, summary: &mut Summary) -> Option<(Bytes, Child<V>)> {
+        if self.entries.len() <= LEAF_MAX {
+            return None;
+        }
+        // Keys that come in order leave full leaves behind.
+        let is_last = grown + 1 == self.entries.len();
+        let cut = if is_last {
+            grown
+        } else {
+            self.entries.len() / 2
+        };
+        let right = self.entries.split_off(cut);
+        self.note();
+        let bound = right.first()?.key.clone();
+        let stamp = right.iter().map(|entry| entry.value.stamp()).max();
+        let moved = Summary {
+            weight: right.iter().map(|entry| entry.value.weight()).sum(),
+            stamp: stamp.unwrap_or(0),
+        };
+        summary.weight -= moved.weight;
+        Some((bound, Child::new(Node::Leaf(Leaf::new(right)), moved)))
     }
 }
 
@@ -392,9 +470,9 @@ impl<'a, V: Weigh> Walk<'a, V> {
                     self.above.push(rest);
                     node = child.node.as_ref();
                 }
-                Node::Leaf(entries) => {
-                    let skip = entries.partition_point(|entry| entry.key.as_ref() < start);
-                    self.leaf = entries.get(skip..).unwrap_or_default().iter();
+                Node::Leaf(leaf) => {
+                    let (Ok(skip) | Err(skip)) = leaf.find(start);
+                    self.leaf = leaf.entries.get(skip..).unwrap_or_default().iter();
                     return;
                 }
             }
@@ -414,8 +492,8 @@ impl<'a, V: Weigh> Walk<'a, V> {
             }
             match child.node.as_ref() {
                 Node::Inner(inner) => self.above.push(inner.children.iter()),
-                Node::Leaf(entries) => {
-                    self.leaf = entries.iter();
+                Node::Leaf(leaf) => {
+                    self.leaf = leaf.entries.iter();
                     return true;
                 }
             }

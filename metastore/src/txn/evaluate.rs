@@ -11,6 +11,7 @@
 use bytes::Bytes;
 
 use crate::events::{Change, Event};
+use crate::index::History;
 use crate::read::{At, Projection, Range, serve};
 use crate::state::State;
 use crate::txn::{Compare, Delete, Op, OpAnswer, Put, Relation, Target, Txn, TxnAnswer};
@@ -182,18 +183,19 @@ impl Run<'_> {
     }
 
     fn put(&mut self, put: &Put) -> Option<Record> {
-        let previous = self.state.live(&put.key);
-        let value = match (&put.value, previous) {
-            (Some(value), _) => value.clone(),
-            (None, Some(kept)) => kept.value().clone(),
-            (None, None) => Bytes::new(),
-        };
-        let kept = || previous.map_or(LeaseId::NONE, Record::lease);
-        let lease = put.lease.unwrap_or_else(kept);
-        let create = previous.map_or(self.revision, Record::create_revision);
-        let version = previous.map_or(0, Record::version) + 1;
-        let record = Record::new(&put.key, &value, create, self.revision, version, lease);
-        let previous = self.state.put(record.clone());
+        let revision = self.revision;
+        let (record, previous) = self.state.put(&put.key, |previous| {
+            let value = match (&put.value, previous) {
+                (Some(value), _) => value,
+                (None, Some(kept)) => kept.value(),
+                (None, None) => &Bytes::new(),
+            };
+            let kept = || previous.map_or(LeaseId::NONE, Record::lease);
+            let lease = put.lease.unwrap_or_else(kept);
+            let create = previous.map_or(revision, Record::create_revision);
+            let version = previous.map_or(0, Record::version) + 1;
+            Record::new(&put.key, value, create, revision, version, lease)
+        });
         self.events.push(Event {
             change: Change::Put(record),
             previous: previous.clone(),
@@ -236,8 +238,10 @@ impl Run<'_> {
 
     fn holds(&mut self, compare: &Compare) -> bool {
         if let KeyRange::Key(key) = &compare.range {
-            self.look(key);
-            return matches(compare, self.state.live(key));
+            let history = self.state.index.get(key);
+            let seen = history.map(|history| history.newest().revision());
+            self.looked_at = self.looked_at.max(seen.unwrap_or_default());
+            return matches(compare, history.and_then(History::live));
         }
         self.looked_at = self.state.revision;
         let (start, end) = (compare.range.start(), compare.range.end());

@@ -34,12 +34,12 @@ fn put(tree: &mut Tree<Item>, key: &[u8], item: Item) {
 
 fn check_depth(node: &Node<Item>) -> usize {
     match node {
-        Node::Leaf(entries) => {
-            assert!(entries.len() <= LEAF_MAX);
+        Node::Leaf(leaf) => {
+            assert!(leaf.entries.len() <= LEAF_MAX);
             0
         }
         Node::Inner(inner) => {
-            assert_eq!(inner.keys.len(), inner.children.len());
+            assert_eq!(inner.bounds.keys.len(), inner.children.len());
             assert!(inner.children.len() <= INNER_MAX);
             let depths: Vec<usize> = inner
                 .children
