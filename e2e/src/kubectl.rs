@@ -94,7 +94,6 @@ impl Kubectl {
     ///
     /// # Panics
     /// When it fails.
-    #[must_use]
     pub fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert!(
@@ -110,7 +109,6 @@ impl Kubectl {
     ///
     /// # Panics
     /// When it fails.
-    #[must_use]
     pub fn ok_with(&self, args: &[&str], input: &str) -> String {
         let file = self.home.join("stdin.yaml");
         std::fs::write(&file, input).expect("the directory is writable");

@@ -130,7 +130,7 @@ fn only_bootstrap_and_control_name_config_types() {
         })
         .filter(|path| {
             let text = fs::read_to_string(path).unwrap();
-            code_lines(&text).any(|line| line.contains("sluice_config"))
+            code_lines(&text).any(|line| line.contains("sluice_config::"))
         })
         .map(|path| shown(path))
         .collect();

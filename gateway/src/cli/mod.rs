@@ -18,9 +18,13 @@ use clap::{Parser, Subcommand};
 pub use admin_client::{AdminClient, AdminClientError, AdminConnection};
 pub use output::OutputFormat;
 
-/// A Layer-7 gateway for kube-apiserver with a metastore of its own.
 #[derive(Debug, Parser)]
-#[command(name = "sluice", version, about, disable_help_subcommand = true)]
+#[command(
+    name = "sluice",
+    version,
+    about = "A Layer-7 gateway for kube-apiserver with a metastore of its own",
+    disable_help_subcommand = true
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -30,8 +34,12 @@ struct Cli {
 enum Command {
     /// Run the gateway
     Run(run::RunArgs),
+    /// Say everything that is wrong with a process file, its rules and every file they name
+    Check(check::CheckArgs),
     /// See and move the breakers of a running gateway
     Breaker(breaker::BreakerArgs),
+    /// Work on rule files
+    Rules(rules::RulesArgs),
     /// The store alone, and what belongs to it
     #[command(subcommand)]
     Metastore(metastore::MetastoreCommand),
@@ -46,7 +54,9 @@ enum Command {
 pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => run::run(args),
+        Command::Check(args) => check::run(&args),
         Command::Breaker(args) => move_breakers(args),
+        Command::Rules(args) => rules::run(&args),
         Command::Metastore(command) => metastore::run(command),
         Command::Version => version::run(),
         Command::Completion(args) => completion::run(&args),
