@@ -153,12 +153,22 @@ async fn impersonation_is_authorised_and_written_down(stack: &Stack, parts: &Par
         "-o=jsonpath={.status.userInfo.username}",
     ]);
     assert_eq!(as_bob, "bob");
-    let refused = alice.run(&["get", "configmaps", "--as=admin"]);
-    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(
-        !refused.status.success() && why.contains("cannot impersonate"),
-        "{why}"
-    );
+    let client = stack.client(None).with_token("alice-token");
+    let request = client
+        .request("GET", CONFIGMAPS)
+        .header("impersonate-user", "admin")
+        .body(http_body_util::Full::default())
+        .unwrap();
+    let refused = client
+        .http2()
+        .await
+        .unwrap()
+        .exchange(request)
+        .await
+        .unwrap();
+    assert_eq!(refused.status, 403);
+    let why = refused.json()["message"].to_string();
+    assert!(why.contains("cannot impersonate"), "{why}");
 }
 
 async fn identity_headers_of_clients_do_not_survive(stack: &Stack) {
