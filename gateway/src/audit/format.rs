@@ -140,7 +140,10 @@ fn annotations(event: &Event) -> Value {
         (!facts.would_refuse.is_empty()).then(|| facts.would_refuse.join(",")),
     );
     put("response-bytes", Some(event.sent.to_string()));
-    put("latency", Some(format!("{:?}", event.head_took)));
+    put(
+        "latency-seconds",
+        Some(format!("{:.6}", event.head_took.as_secs_f64())),
+    );
     put("broken-off", event.broken.then(|| "true".to_owned()));
     Value::Object(out)
 }

@@ -118,7 +118,14 @@ impl Process {
             _ => None,
         };
         let api = match (&store, &config.api) {
-            (Some(store), Some(_)) => Some(ApiServer::open(store.clone(), ApiOptions::default())?),
+            (Some(store), Some(_)) => {
+                let api = ApiServer::open(store.clone(), ApiOptions::default())?;
+                // The first request tries again, and is told why when that fails too.
+                if let Err(refusal) = api.start().await {
+                    tracing::error!(reason = refusal.message, "first objects cannot be written");
+                }
+                Some(api)
+            }
             _ => None,
         };
         let seed = u64::from(clock::wall().subsec_nanos()) ^ u64::from(std::process::id());

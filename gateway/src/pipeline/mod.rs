@@ -16,6 +16,7 @@ use arc_swap::ArcSwap;
 use http::header::{ACCEPT, HOST, HeaderName, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 
+use crate::api::ActingAs;
 use crate::audit::Recorder;
 use crate::body::Body;
 use crate::clock;
@@ -84,6 +85,16 @@ impl Gateway {
             Ok((response, admission)) => trace.served(response, admission),
             Err(refusal) => {
                 trace.refused(&refusal);
+                if refusal.code.is_server_error() {
+                    let Refusal {
+                        stage,
+                        code,
+                        message,
+                        ..
+                    } = &refusal;
+                    let stage = stage.as_str();
+                    tracing::warn!(request = %id, stage, code = code.as_u16(), "refused: {message}");
+                }
                 let mut accepted = HeaderMap::new();
                 if let Some(accept) = accept {
                     accepted.insert(ACCEPT, accept);
@@ -140,6 +151,9 @@ impl Gateway {
             }
             Target::Api(api) => api.serve(&context, &info, request).await,
         };
+        if let Some(ActingAs(user)) = response.extensions_mut().remove::<ActingAs>() {
+            trace.acting_as(user);
+        }
         if let Some(served) = response.extensions_mut().remove::<Served>() {
             trace.endpoint(served);
         }
