@@ -5,8 +5,11 @@
 
 pub mod apiserver;
 pub mod client;
+pub mod dev;
 pub mod etcd;
+pub mod fake;
 pub mod kubectl;
+pub mod lines;
 pub mod parts;
 pub mod pki;
 pub mod ports;

@@ -2,6 +2,8 @@
 //! once and found again, so that `make run` needs nothing that is not in the binary.
 //!
 //! Not for production: the authority's key lies beside everything else.
+//!
+//! One process a directory: the second would write its ports into the files of the first.
 
 use std::fs;
 use std::io::Write as _;
@@ -26,13 +28,17 @@ pub struct DevOptions {
     pub admin_port: u16,
 }
 
-/// What is in the directory.
-#[derive(Clone, Debug)]
+/// Names the process that uses the directory, and is locked while it does.
+const LOCK: &str = "dev.lock";
+
+/// What is in the directory, which is this process's for as long as the value lives.
+#[derive(Debug)]
 pub struct DevFiles {
     /// The process file.
     pub config: PathBuf,
     /// A kubeconfig whose user is in `system:masters`.
     pub kubeconfig: PathBuf,
+    _lock: fs::File,
 }
 
 /// Why the directory cannot be used.
@@ -45,6 +51,16 @@ pub enum DevError {
         path: PathBuf,
         /// Why.
         source: std::io::Error,
+    },
+    /// Another process runs on it.
+    #[error(
+        "{dir} is in use by another `sluice run --dev`{process}; stop it, or choose another directory with --dir"
+    )]
+    Held {
+        /// The directory.
+        dir: PathBuf,
+        /// Its process id in words, when it could be read.
+        process: String,
     },
     /// A certificate cannot be made, or what is there cannot be read.
     #[error(
@@ -72,8 +88,10 @@ pub fn prepare(options: &DevOptions) -> Result<DevFiles, DevError> {
             source,
         })?;
     }
+    let lock = lock(&dir)?;
     make_certificates(&pki)?;
     let files = DevFiles {
+        _lock: lock,
         config: dir.join("sluice.yaml"),
         kubeconfig: dir.join("kubeconfig"),
     };
@@ -84,6 +102,42 @@ pub fn prepare(options: &DevOptions) -> Result<DevFiles, DevError> {
         0o600,
     )?;
     Ok(files)
+}
+
+/// The system lets go of the lock with the process, however that ends.
+fn lock(dir: &Path) -> Result<fs::File, DevError> {
+    let path = dir.join(LOCK);
+    let io = |source| DevError::Io {
+        path: path.clone(),
+        source,
+    };
+    let mut file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(io)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => {
+            let holder = fs::read_to_string(&path).unwrap_or_default();
+            let holder = holder.trim();
+            return Err(DevError::Held {
+                dir: dir.to_owned(),
+                process: if holder.is_empty() {
+                    String::new()
+                } else {
+                    format!(" (process {holder})")
+                },
+            });
+        }
+        Err(fs::TryLockError::Error(source)) => return Err(io(source)),
+    }
+    file.set_len(0)
+        .and_then(|()| writeln!(file, "{}", std::process::id()))
+        .map_err(io)?;
+    Ok(file)
 }
 
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), DevError> {

@@ -268,8 +268,9 @@ impl Sockets {
             Some(admin) => {
                 let address = admin.address.get();
                 let bound = TcpListener::bind(address).await;
+                let bound = bound.map_err(|source| BindError { address, source })?;
                 tracing::info!(%address, "the admin API is served");
-                Some(bound.map_err(|source| BindError { address, source })?)
+                Some(bound)
             }
             None => None,
         };

@@ -75,7 +75,7 @@ pub(super) fn handles(parts: Parts<'_>) -> AdminHandles {
                 .collect()
         }),
         endpoints: Arc::new(move || show_endpoints(&endpoints.load())),
-        profiles: Arc::new(move || json!({ "clients": profiles.view(clock::wall()) })),
+        profiles: Arc::new(move || json!(profiles.view(clock::wall()))),
         metrics: Arc::new(move || {
             telemetry
                 .text()
@@ -148,13 +148,14 @@ fn show_endpoints(snapshot: &RoutingSnapshot) -> Value {
                 .map(|view| show_endpoint(&name, view)),
         );
     }
-    json!({ "endpoints": shown })
+    json!(shown)
 }
 
 fn show_endpoint(cluster: &str, view: &EndpointView) -> Value {
     let EndpointView {
         id,
         probe,
+        probe_fault,
         gate,
         in_flight,
         long_running,
@@ -172,6 +173,7 @@ fn show_endpoint(cluster: &str, view: &EndpointView) -> Value {
             ProbeState::Unjudged => "unjudged",
             ProbeState::Unprobed => "unprobed",
         },
+        "probeFault": probe_fault.as_deref(),
         "breaker": show_gate(*gate),
         "inFlight": in_flight,
         "longRunning": long_running,

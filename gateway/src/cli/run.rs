@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::bootstrap;
 use crate::bootstrap::dev::{self, DevOptions};
+use crate::bootstrap::{self, BootstrapError};
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
@@ -44,22 +44,27 @@ pub(super) fn run(args: RunArgs) -> ExitCode {
         etcd_port,
         admin_port,
     } = args;
-    let (config, greeting) = match config {
-        Some(config) => (config, None),
-        None => {
-            let options = DevOptions {
-                dir,
-                api_port,
-                etcd_port,
-                admin_port,
-            };
-            match dev::prepare(&options) {
-                Ok(files) => (files.config.clone(), Some(dev::greeting(&files, &options))),
-                Err(e) => return super::fail(e),
-            }
-        }
+    if let Some(config) = config {
+        return finish(bootstrap::run(&config, None));
+    }
+    let options = DevOptions {
+        dir,
+        api_port,
+        etcd_port,
+        admin_port,
     };
-    match bootstrap::run(&config, greeting) {
+    match dev::prepare(&options) {
+        // The files, and with them the directory, are held until the end.
+        Ok(files) => {
+            let greeting = dev::greeting(&files, &options);
+            finish(bootstrap::run(&files.config, Some(greeting)))
+        }
+        Err(e) => super::fail(e),
+    }
+}
+
+fn finish(served: Result<(), BootstrapError>) -> ExitCode {
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => super::fail(e),
     }

@@ -1,5 +1,7 @@
 //! Logs on standard error, as JSON lines or as text; levels as the process file says, or by module
-//! with the usual filter directives.
+//! with the usual filter directives. Colours only where a terminal shows them.
+
+use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -27,7 +29,10 @@ pub fn init(filter: &str, format: LogFormat) -> Result<(), String> {
         .with_writer(std::io::stderr);
     let started = match format {
         LogFormat::Json => builder.json().flatten_event(true).finish().try_init(),
-        LogFormat::Text => builder.finish().try_init(),
+        LogFormat::Text => builder
+            .with_ansi(std::io::stderr().is_terminal())
+            .finish()
+            .try_init(),
     };
     if started.is_err() {
         tracing::debug!("logging was started before");

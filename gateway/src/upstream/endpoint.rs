@@ -52,6 +52,8 @@ pub struct EndpointView {
     pub id: Arc<str>,
     /// What probes say.
     pub probe: ProbeState,
+    /// Why the newest probe was not a good one.
+    pub probe_fault: Option<Arc<str>>,
     /// What the outcome of requests says.
     pub gate: GateView,
     /// Short requests in flight.
@@ -162,6 +164,7 @@ impl Endpoint {
         EndpointView {
             id: Arc::clone(&self.id),
             probe: self.standing.get(),
+            probe_fault: self.standing.fault(),
             gate: match self.gate.state() {
                 State::Admitting => GateView::Admitting,
                 State::Ejected { .. } => GateView::Ejected,

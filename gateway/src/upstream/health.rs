@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{HeaderValue, Request, StatusCode, Uri};
+use parking_lot::Mutex;
 
 use super::cluster::{Cluster, View};
 use super::connect::Http2;
@@ -33,13 +34,16 @@ pub enum ProbeState {
     Unjudged,
 }
 
-/// A [`ProbeState`] that others read while the prober writes.
+/// A [`ProbeState`] that others read while the prober writes, with what the newest probe ran into.
 #[derive(Debug, Default)]
-pub(super) struct Standing(AtomicU8);
+pub(super) struct Standing {
+    state: AtomicU8,
+    fault: Mutex<Option<Arc<str>>>,
+}
 
 impl Standing {
     pub(super) fn get(&self) -> ProbeState {
-        match self.0.load(Ordering::Relaxed) {
+        match self.state.load(Ordering::Relaxed) {
             0 => ProbeState::Unprobed,
             1 => ProbeState::Ready,
             2 => ProbeState::Unready,
@@ -54,7 +58,15 @@ impl Standing {
             ProbeState::Unready => 2,
             ProbeState::Unjudged => 3,
         };
-        self.0.store(code, Ordering::Relaxed);
+        self.state.store(code, Ordering::Relaxed);
+    }
+
+    pub(super) fn fault(&self) -> Option<Arc<str>> {
+        self.fault.lock().clone()
+    }
+
+    fn set_fault(&self, fault: Option<String>) {
+        *self.fault.lock() = fault.map(Arc::from);
     }
 }
 
@@ -98,12 +110,15 @@ pub(super) async fn watch_over(endpoint: Arc<Endpoint>, cluster: Weak<Cluster>) 
         let Some(view) = cluster.upgrade().map(|cluster| cluster.view()) else {
             return;
         };
-        let verdict = probe(&endpoint, &view, &mut connection).await;
+        let (verdict, fault) = probe(&endpoint, &view, &mut connection).await;
+        let reason = fault.clone().unwrap_or_default();
+        endpoint.standing.set_fault(fault);
         if judge.observe(verdict, &view.spec.health) {
             tracing::info!(
                 cluster = view.spec.name,
                 endpoint = &*endpoint.id,
                 state = ?judge.state,
+                reason,
                 "endpoint changed"
             );
             endpoint.standing.set(judge.state);
@@ -120,25 +135,31 @@ pub(super) async fn watch_over(endpoint: Arc<Endpoint>, cluster: Weak<Cluster>) 
     }
 }
 
-async fn probe(endpoint: &Endpoint, view: &View, connection: &mut Option<Http2>) -> ProbeState {
+/// One probe's verdict, and why it is not a good one.
+async fn probe(
+    endpoint: &Endpoint,
+    view: &View,
+    connection: &mut Option<Http2>,
+) -> (ProbeState, Option<String>) {
     let timeout: Duration = view.spec.health.timeout;
     let asked = tokio::time::timeout(timeout, ask(endpoint, view, connection)).await;
     let status = match asked {
         Ok(Ok(status)) => status,
         Ok(Err(reason)) => {
             *connection = None;
-            tracing::debug!(endpoint = &*endpoint.id, reason, "probe failed");
-            return ProbeState::Unready;
+            return (ProbeState::Unready, Some(reason));
         }
         Err(_) => {
             *connection = None;
-            return ProbeState::Unready;
+            let reason = format!("no answer within {timeout:?}");
+            return (ProbeState::Unready, Some(reason));
         }
     };
+    let answered = || Some(format!("{} answered {status}", view.spec.health.path));
     match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ProbeState::Unjudged,
-        status if status.is_success() => ProbeState::Ready,
-        _ => ProbeState::Unready,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => (ProbeState::Unjudged, answered()),
+        status if status.is_success() => (ProbeState::Ready, None),
+        _ => (ProbeState::Unready, answered()),
     }
 }
 
