@@ -1,10 +1,6 @@
 //! The admin API over its own TLS listener, moved by the command line and by hand-made requests.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "tests fail loudly"
-)]
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;

@@ -54,7 +54,7 @@ pub struct AdminHandles {
     pub audit: Arc<dyn AuditSink>,
 }
 
-/// The API over those handles. [`serve`] puts it on a listener; whoever else does must put a
+/// The API over those handles. [`serve()`] puts it on a listener; whoever else does must put a
 /// [`Peer`] into each request's extensions.
 pub fn router(handles: AdminHandles) -> Router {
     let access = Arc::clone(&handles.access);

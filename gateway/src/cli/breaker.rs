@@ -71,7 +71,7 @@ struct Target {
     /// What to stop.
     #[arg(value_enum)]
     scope: ScopeArg,
-    /// Which: the cluster's name, the rule as <rules>/<rule>, the user (with * for any text), or
+    /// Which: the cluster's name, the rule as RULES/RULE, the user (with * for any text), or
     /// the endpoint.
     name: String,
 }

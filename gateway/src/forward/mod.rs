@@ -8,7 +8,7 @@
 //!     broke before the head, else ......... 502: its fate is not known
 //!   head came: stream the body; a broken one is reset, a broken watch ends between two events
 //! ```
-//! Upgrades take a connection of their own ([`upgrade`]). The URI's bytes are never touched. It
+//! Upgrades take a connection of their own (`upgrade`). The URI's bytes are never touched. It
 //! knows clusters and endpoints, and nothing of rules, limits or audit.
 
 mod body;

@@ -33,7 +33,7 @@ pub struct ListenerOptions {
     pub ping_interval: Duration,
     /// See `ping_interval`.
     pub ping_timeout: Duration,
-    /// Requests reset within [`hurry`](super::hurry)'s moment that a connection may have in its
+    /// Requests reset within `hurry`'s moment that a connection may have in its
     /// window, before it is closed (CVE-2023-44487).
     pub hasty_resets_max: u32,
 }

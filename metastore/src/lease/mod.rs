@@ -1,7 +1,7 @@
 //! Time-bounded ownership of keys: what is known of a lease, and when it ends.
 //!
 //! That a lease exists, and what hangs on it, is part of the store's state and of its log. When it
-//! ends is not: deadlines live in [`expiry::Expiry`] alone, and begin anew at the full time to live
+//! ends is not: deadlines live in `expiry::Expiry` alone, and begin anew at the full time to live
 //! when the store is opened, so that a lease never ends early.
 
 pub(crate) mod expiry;

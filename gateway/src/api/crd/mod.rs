@@ -1,11 +1,11 @@
 //! Custom resource definitions: what they say, whether they may be stored, and the kinds they make.
 //!
 //! ```text
-//!   write of a definition ── admit: check, default, status ──> store
-//!                                                               │ followed by
-//!   registry of kinds, columns, schemas <── Definitions ────────┘
-//!                                                │ marked for deletion
-//!                                                └──> cleanup: instances first, then itself
+//!   write of a definition -- admit: check, default, status --> store
+//!                                                               | followed by
+//!   registry of kinds, columns, schemas <-- Definitions --------+
+//!                                                | marked for deletion
+//!                                                +--> cleanup: instances first, then itself
 //! ```
 //! A definition is established in the same write that stores it, so a client that is answered finds
 //! its kind served. Versions differ by `apiVersion` alone: a conversion webhook is refused. Of a

@@ -1,7 +1,7 @@
 //! Who may do what in the Kubernetes API served from the metastore: RBAC, evaluated in process.
 //!
 //! Roles and bindings are objects like any other and lie in the store. [`view`] follows them in
-//! revision order and publishes a compiled [`index`]; a decision reads that index and nothing
+//! revision order and publishes a compiled `index`; a decision reads that index and nothing
 //! else, so it takes no lock and never waits. Everything is refused that no rule allows; members of
 //! `system:masters` may do everything, whatever the rules say.
 //!

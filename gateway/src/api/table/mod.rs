@@ -1,7 +1,7 @@
 //! Other shapes of an object than the object itself: rows of a `Table` for people, and bare
 //! metadata for caches.
 //!
-//! [`negotiate`] reads which shape a client wants, [`columns`] says what a kind's rows show,
+//! [`negotiate()`] reads which shape a client wants, [`columns`] says what a kind's rows show,
 //! [`render`] makes the bytes from stored objects, which are handed in as raw JSON.
 //! Metadata is copied as it stands; only the cells of a table look into an object. Ages are those
 //! at the moment given. Nothing is kept.

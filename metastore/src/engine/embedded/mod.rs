@@ -7,7 +7,7 @@
 //! *.tmp, spare-*                     unfinished or unused, removed at recovery (spare)
 //! ```
 //!
-//! One thread writes the log ([`log`]); a second one makes segments ready ahead ([`spare`]). Formats
+//! One thread writes the log (`log`); a second one makes segments ready ahead (`spare`). Formats
 //! and the ways in which a crash can fall into each step are argued in the crate's `DESIGN.md`.
 //! It does not repair: what a crash cannot leave behind is reported as damage and nothing is changed.
 

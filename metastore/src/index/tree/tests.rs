@@ -1,3 +1,5 @@
+//! The tree against a sorted map, its copies, and what a walk may leave out.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
