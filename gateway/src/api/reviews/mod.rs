@@ -5,13 +5,12 @@
 //! are not looked at: RBAC knows none. A token review is answered "not authenticated": tokens are
 //! not issued here, and what another party's authenticator knows is not asked.
 
-mod protobuf;
-
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::errors::{self, Cause};
+use super::protobuf::TypeMeta;
 use super::rbac::{Attributes, Authorizer, Decision};
 use crate::identity::{MASTERS, UserInfo};
 use crate::request::RequestInfo;
@@ -73,6 +72,16 @@ impl Review {
         }
     }
 
+    /// What an object that asks says it is.
+    pub(crate) fn type_meta(self) -> TypeMeta<'static> {
+        let api_version = match self.group() {
+            AUTHENTICATION => "authentication.k8s.io/v1",
+            _ => "authorization.k8s.io/v1",
+        };
+        let kind = self.kind();
+        TypeMeta { api_version, kind }
+    }
+
     fn refuse(self, cause: Cause) -> Refusal {
         errors::invalid_as(self.group(), self.kind(), "", &[cause])
     }
@@ -117,11 +126,9 @@ impl Review {
                 "error": "tokens are not known to this server",
             }),
         };
-        object.insert("kind".to_owned(), json!(self.kind()));
-        object.insert(
-            "apiVersion".to_owned(),
-            json!(format!("{}/v1", self.group())),
-        );
+        let TypeMeta { api_version, kind } = self.type_meta();
+        object.insert("kind".to_owned(), json!(kind));
+        object.insert("apiVersion".to_owned(), json!(api_version));
         object.entry("metadata").or_insert_with(|| json!({}));
         object.insert("status".to_owned(), status);
         if self == Review::Token

@@ -1,4 +1,4 @@
-//! Request bodies: JSON and YAML into one object.
+//! Request bodies: JSON, YAML and protobuf into one object.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -10,7 +10,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 use serde_json::{Map, Number, Value};
 
 use crate::api::errors;
-use crate::api::protobuf;
+use crate::api::protobuf::{self, TypeMeta};
+use crate::api::resource::ResourceKind;
 use crate::api::storage::Object;
 use crate::body::{Body, BodyError};
 use crate::status::Refusal;
@@ -39,6 +40,37 @@ impl FieldValidation {
                 "invalid fieldValidation \"{other}\": use Ignore, Warn or Strict"
             ))),
         }
+    }
+}
+
+/// What a body is to hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Expected<'a> {
+    /// An object of a kind served.
+    Object(&'a ResourceKind),
+    /// What is no object: options, a question.
+    Other(TypeMeta<'a>),
+}
+
+impl Expected<'_> {
+    /// Custom kinds have no form in protobuf.
+    fn has_protobuf(self) -> bool {
+        !matches!(self, Expected::Object(kind) if kind.is_custom)
+    }
+
+    fn read_protobuf(self, bytes: &[u8]) -> Result<Object, Refusal> {
+        let version;
+        let types = match self {
+            Expected::Object(kind) => {
+                version = kind.api_version();
+                TypeMeta {
+                    api_version: &version,
+                    kind: &kind.kind,
+                }
+            }
+            Expected::Other(types) => types,
+        };
+        protobuf::decode(bytes, types).map_err(|fault| errors::bad_request(fault.to_string()))
     }
 }
 
@@ -83,20 +115,23 @@ pub(crate) fn decode(
     headers: &HeaderMap,
     bytes: &[u8],
     validation: FieldValidation,
+    expected: Expected<'_>,
 ) -> Result<Decoded, Refusal> {
     let (value, duplicates) = match media_type(headers) {
         "application/json" => read_json(bytes)?,
         // The parser itself refuses duplicate keys in YAML.
         "application/yaml" | "application/x-yaml" | "text/yaml" => (read_yaml(bytes)?, Vec::new()),
-        protobuf::MEDIA_TYPE => {
-            let object = protobuf::decode(bytes).ok_or_else(|| {
-                errors::bad_request("the body is not an object of a known kind in protobuf")
-            })?;
-            (Value::Object(object), Vec::new())
+        protobuf::MEDIA_TYPE if expected.has_protobuf() => {
+            (Value::Object(expected.read_protobuf(bytes)?), Vec::new())
         }
         other => {
+            let last = if expected.has_protobuf() {
+                ", application/vnd.kubernetes.protobuf"
+            } else {
+                ""
+            };
             return Err(errors::unsupported_media_type(format!(
-                "the body of the request was in an unknown format: media type \"{other}\"; accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf"
+                "the body of the request was in an unknown format: media type \"{other}\"; accepted media types include: application/json, application/yaml{last}"
             )));
         }
     };
@@ -238,6 +273,11 @@ mod tests {
     use super::*;
     use http::HeaderValue;
 
+    const OPTIONS: Expected<'static> = Expected::Other(TypeMeta {
+        api_version: "v1",
+        kind: "DeleteOptions",
+    });
+
     fn headers(media: &'static str) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
@@ -248,28 +288,40 @@ mod tests {
     fn duplicates_are_named() {
         let twice = br#"{"a":{"b":1,"b":2},"l":[{"x":1,"x":1}]}"#;
         let json = headers("application/json; charset=utf-8");
-        let warned = decode(&json, twice, FieldValidation::Warn).unwrap();
+        let warned = decode(&json, twice, FieldValidation::Warn, OPTIONS).unwrap();
         assert_eq!(warned.object["a"]["b"], 2);
         assert_eq!(
             warned.warnings,
             ["duplicate field \"a.b\"", "duplicate field \"l[0].x\""]
         );
-        let refused = decode(&json, twice, FieldValidation::Strict).unwrap_err();
+        let refused = decode(&json, twice, FieldValidation::Strict, OPTIONS).unwrap_err();
         assert_eq!(refused.code, 400);
-        let ignored = decode(&json, twice, FieldValidation::Ignore).unwrap();
+        let ignored = decode(&json, twice, FieldValidation::Ignore, OPTIONS).unwrap();
         assert!(ignored.warnings.is_empty());
     }
 
     #[test]
     fn yaml_is_read_and_cbor_is_not() {
         let yaml = b"kind: ConfigMap\ndata:\n  a: \"1\"\n";
-        let read = decode(&headers("application/yaml"), yaml, FieldValidation::Strict).unwrap();
+        let read = decode(
+            &headers("application/yaml"),
+            yaml,
+            FieldValidation::Strict,
+            OPTIONS,
+        )
+        .unwrap();
         assert_eq!(read.object["data"]["a"], "1");
         let cbor = headers("application/cbor");
-        let refused = decode(&cbor, b"\xd9\xd9\xf7\xa0", FieldValidation::Warn).unwrap_err();
+        let refused =
+            decode(&cbor, b"\xd9\xd9\xf7\xa0", FieldValidation::Warn, OPTIONS).unwrap_err();
         assert_eq!(refused.code, 415);
         for bad in [b"[]".as_ref(), b"{", b"{} x", b""] {
-            let refused = decode(&headers("application/json"), bad, FieldValidation::Warn);
+            let refused = decode(
+                &headers("application/json"),
+                bad,
+                FieldValidation::Warn,
+                OPTIONS,
+            );
             assert_eq!(refused.unwrap_err().code, 400);
         }
     }

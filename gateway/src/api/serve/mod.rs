@@ -18,7 +18,6 @@ pub(crate) use write::{create, delete, delete_collection, patch, update};
 
 use http::HeaderMap;
 
-use super::protobuf;
 use super::rbac::Attributes;
 use super::resource::ResourceKind;
 use super::reviews::Review;
@@ -70,10 +69,8 @@ pub(crate) async fn read_question(
     body: Body,
 ) -> Result<Object, Refusal> {
     let bytes = body::collect(body).await?;
-    if body::media_type(headers) == protobuf::MEDIA_TYPE {
-        return review.read_protobuf(&bytes);
-    }
-    let decoded = body::decode(headers, &bytes, body::FieldValidation::Ignore)?;
+    let expected = body::Expected::Other(review.type_meta());
+    let decoded = body::decode(headers, &bytes, body::FieldValidation::Ignore, expected)?;
     Ok(decoded.object)
 }
 

@@ -3,18 +3,24 @@
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::body::{self, FieldValidation};
+use super::body::{self, Expected, FieldValidation};
 use super::patch::Patch;
 use super::{Call, form};
 use crate::api::errors::{self, Cause};
 use crate::api::meta;
 use crate::api::object;
+use crate::api::protobuf::TypeMeta;
 use crate::api::resource::Scale;
 use crate::api::seek;
 use crate::api::storage::{Object, Part, Stored};
 use crate::body::Body;
 use crate::request::Verb;
 use crate::status::Refusal;
+
+const SCALE: Expected<'static> = Expected::Other(TypeMeta {
+    api_version: "autoscaling/v1",
+    kind: "Scale",
+});
 
 /// Get, update or patch of a scale.
 pub(crate) async fn serve(call: Call<'_>, body: Body) -> Result<Response<Body>, Refusal> {
@@ -26,7 +32,7 @@ pub(crate) async fn serve(call: Call<'_>, body: Body) -> Result<Response<Body>, 
         Verb::Get => storage.get(call.target())?,
         Verb::Update => {
             let bytes = body::collect(body).await?;
-            let sent = body::decode(call.headers, &bytes, FieldValidation::Ignore)?.object;
+            let sent = body::decode(call.headers, &bytes, FieldValidation::Ignore, SCALE)?.object;
             write(&call, scale, |_| Ok(sent.clone())).await?
         }
         Verb::Patch => {

@@ -3,7 +3,7 @@
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::body::{self, Decoded, FieldValidation};
+use super::body::{self, Decoded, Expected, FieldValidation};
 use super::form::{self, Form};
 use super::options;
 use super::patch::Patch;
@@ -11,11 +11,17 @@ use super::{Call, read};
 use crate::api::errors::{self, Cause};
 use crate::api::keys;
 use crate::api::meta;
+use crate::api::protobuf::TypeMeta;
 use crate::api::storage::{
     DeleteOptions, Deleted, ListOptions, Object, Part, Stored, Target, WriteOptions,
 };
 use crate::body::Body;
 use crate::status::Refusal;
+
+const DELETE_OPTIONS: Expected<'static> = Expected::Other(TypeMeta {
+    api_version: "v1",
+    kind: "DeleteOptions",
+});
 
 /// Makes an object.
 pub(crate) async fn create(call: Call<'_>, body: Body) -> Result<Response<Body>, Refusal> {
@@ -126,7 +132,12 @@ pub(crate) async fn delete_collection(
 async fn decode(call: &Call<'_>, body: Body) -> Result<Decoded, Refusal> {
     let validation = FieldValidation::parse(&call.query("fieldValidation"))?;
     let bytes = body::collect(body).await?;
-    let mut decoded = body::decode(call.headers, &bytes, validation)?;
+    let mut decoded = body::decode(
+        call.headers,
+        &bytes,
+        validation,
+        Expected::Object(call.kind),
+    )?;
     let unknown = unknown_fields(call, validation, &decoded.object);
     if validation == FieldValidation::Strict && !unknown.is_empty() {
         let message = format!("strict decoding error: {}", unknown.join(", "));
@@ -193,7 +204,13 @@ async fn delete_options(call: &Call<'_>, body: Body) -> Result<DeleteOptions, Re
     let given = if bytes.is_empty() {
         Object::new()
     } else {
-        body::decode(call.headers, &bytes, FieldValidation::Ignore)?.object
+        body::decode(
+            call.headers,
+            &bytes,
+            FieldValidation::Ignore,
+            DELETE_OPTIONS,
+        )?
+        .object
     };
     let given = Value::Object(given);
     let text = |path: &str| {

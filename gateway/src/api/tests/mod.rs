@@ -5,6 +5,7 @@ mod crud;
 mod lists;
 mod namespaces;
 mod patches;
+mod protobuf;
 mod watches;
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,0 +1,56 @@
+//! What the gateway's reader of protobuf bodies is made of and held against is what Kubernetes' own
+//! types and encoders say: both are written anew and compared with what is committed.
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use sluice_e2e::parts::Parts;
+
+const REMEDY: &str = "write it anew: see e2e/clients/protobuf/main.go";
+
+/// Every file of a folder, by name.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+    entries
+        .map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            (name, fs::read(entry.path()).unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn table_and_fixtures_are_those_of_kubernetes_own_types() {
+    let Some(parts) = Parts::find(&["protobuf"]) else {
+        return;
+    };
+    let gateway = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gateway");
+    let table = Command::new(parts.path("protobuf")).arg("table").output();
+    let table = String::from_utf8(table.unwrap().stdout).unwrap();
+    let committed = fs::read_to_string(gateway.join("src/api/protobuf/fields.txt")).unwrap();
+    for (line, (new, old)) in table.lines().zip(committed.lines()).enumerate() {
+        assert_eq!(new, old, "fields.txt, line {}: {REMEDY}", line + 1);
+    }
+    assert_eq!(table.len(), committed.len(), "fields.txt: {REMEDY}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let written = Command::new(parts.path("protobuf"))
+        .arg("golden")
+        .arg(folder.path())
+        .status();
+    assert!(written.unwrap().success());
+    let (new, old) = (
+        files(folder.path()),
+        files(&gateway.join("fixtures/protobuf")),
+    );
+    assert!(new.keys().eq(old.keys()), "fixtures/protobuf: {REMEDY}");
+    for (name, bytes) in new {
+        assert!(
+            old.get(&name) == Some(&bytes),
+            "fixtures/protobuf/{name}: {REMEDY}"
+        );
+    }
+}
