@@ -29,6 +29,8 @@ pub struct FileSink {
     file: Option<BufWriter<File>>,
     written: u64,
     failing: bool,
+    /// The line being written; kept for its room.
+    text: Vec<u8>,
 }
 
 impl FileSink {
@@ -43,11 +45,14 @@ impl FileSink {
             file: Some(file),
             written,
             failing: false,
+            text: Vec::new(),
         })
     }
 
-    fn line(&mut self, value: &serde_json::Value) {
-        match self.try_line(value) {
+    fn line(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.text.clear();
+        write(&mut self.text);
+        match self.append() {
             Ok(()) => self.failing = false,
             Err(e) => {
                 if !self.failing {
@@ -60,10 +65,8 @@ impl FileSink {
         }
     }
 
-    fn try_line(&mut self, value: &serde_json::Value) -> std::io::Result<()> {
-        let mut text = serde_json::to_vec(value)?;
-        text.push(b'\n');
-        let length = text.len() as u64;
+    fn append(&mut self) -> std::io::Result<()> {
+        let length = self.text.len() as u64;
         if self.written > 0 && self.written + length > self.options.bytes_max {
             self.rotate()?;
         }
@@ -75,7 +78,7 @@ impl FileSink {
                 self.file.insert(file)
             }
         };
-        file.write_all(&text)?;
+        file.write_all(&self.text)?;
         self.written += length;
         Ok(())
     }
@@ -100,11 +103,11 @@ impl FileSink {
 
 impl Sink for FileSink {
     fn event(&mut self, event: &Event) {
-        self.line(&format::line(event));
+        self.line(|out| format::line(out, event));
     }
 
     fn admin(&mut self, change: &AdminChange) {
-        self.line(&format::admin_line(change));
+        self.line(|out| format::admin_line(out, change));
     }
 
     fn flush(&mut self) {
