@@ -70,6 +70,13 @@ impl Fake {
         }
     }
 
+    /// Ends it, and waits until its port is free.
+    pub async fn stop(mut self) {
+        self.serving.abort();
+        // An error says that it was aborted.
+        let _ = (&mut self.serving).await;
+    }
+
     /// The requests so far.
     #[must_use]
     pub fn seen(&self) -> Vec<Seen> {

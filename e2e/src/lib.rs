@@ -14,5 +14,6 @@ pub mod parts;
 pub mod pki;
 pub mod ports;
 pub mod process;
+pub mod site;
 pub mod sluice;
 pub mod stack;

@@ -78,7 +78,9 @@ pub enum Error {
     #[error("key not found")]
     KeyNotFound,
     /// The disk or the quota is full; reads, deletes and compaction go on.
-    #[error("no space left in the store")]
+    #[error(
+        "no space left in the store: delete what is not needed and compact, or give it a larger disk or quota"
+    )]
     NoSpace,
     /// The queue of writes is full.
     #[error("too many requests are waiting")]

@@ -31,7 +31,7 @@ use crate::admin;
 use crate::api::{ApiOptions, ApiServer};
 use crate::audit::{self, FileOptions, FileSink, Recorder, Sink};
 use crate::clock;
-use crate::control::{Control, ControlHandle, ControlOptions};
+use crate::control::{self, Control, ControlHandle, ControlOptions};
 use crate::drain::Drain;
 use crate::flow::LiveState;
 use crate::listener::{BindError, Listener};
@@ -63,6 +63,9 @@ pub fn run(config: &Path, greeting: Option<String>) -> Result<(), BootstrapError
         sluice_config::LogFormat::Text => LogFormat::Text,
     };
     init_logs(log.level.as_str(), format).map_err(BootstrapError::Log)?;
+    for expired in control::expired(&loaded.process, clock::wall()) {
+        tracing::warn!("{expired}");
+    }
     let runtime = runtime()?;
     let served = runtime.block_on(async {
         let process = Process::start(loaded).await?;

@@ -11,6 +11,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{BootstrapError, runtime, signals};
 
+/// The segment being written is never given back: were it as large as the quota, a store that has
+/// filled it could never get below again.
+const SEGMENTS_OF_QUOTA: u64 = 8;
+
 /// Where the store is and how large it may become.
 #[derive(Clone, Debug)]
 pub struct StoreSpec {
@@ -25,7 +29,11 @@ pub struct StoreSpec {
 /// # Errors
 /// When the directory is another's, cannot be read, or is damaged; each text says what to do.
 pub(super) fn open(spec: &StoreSpec) -> Result<Store, BootstrapError> {
-    let engine: Arc<dyn Engine> = Embedded::open(EmbeddedOptions::new(&spec.dir))?;
+    let mut engine = EmbeddedOptions::new(&spec.dir);
+    engine.segment_bytes = engine
+        .segment_bytes
+        .min(spec.quota_bytes / SEGMENTS_OF_QUOTA);
+    let engine: Arc<dyn Engine> = Embedded::open(engine)?;
     let options = StoreOptions {
         holder: format!("sluice, process {}", std::process::id()),
         quota_bytes: spec.quota_bytes,

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use sluice_config::{Diagnostics, Loaded};
 
 use super::rules::summary;
-use crate::control;
+use crate::{clock, control};
 
 /// Check a process file, its rules and every file they name.
 #[derive(Clone, Debug, clap::Args)]
@@ -36,8 +36,12 @@ fn check(args: &CheckArgs) -> Result<String, String> {
         out += &format!("\n\n{}\n", faults_word(unusable.len()));
         return Err(out);
     }
+    let notes: String = control::expired(process, clock::wall())
+        .iter()
+        .map(|note| format!("note: {note}\n"))
+        .collect();
     Ok(format!(
-        "{}: ok\n{}",
+        "{}: ok\n{}{notes}",
         process.file().display(),
         summary(rules)
     ))

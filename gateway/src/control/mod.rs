@@ -9,6 +9,7 @@
 
 mod assemble;
 mod content;
+mod expiry;
 mod lower;
 mod reviewer;
 mod state;
@@ -37,6 +38,7 @@ use crate::snapshot::{RoutingSnapshot, Target};
 use crate::upstream::Cluster;
 
 pub use self::assemble::{AssembleError, unusable};
+pub use self::expiry::expired;
 pub use self::state::{ConfigFault, ConfigState, ConfigView};
 
 /// Requests to reload that wait at once; more are answered as soon as there is room.
