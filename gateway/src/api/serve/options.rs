@@ -12,6 +12,10 @@ use crate::api::storage::{ListOptions, VersionMatch};
 use crate::request::RequestInfo;
 use crate::status::Refusal;
 
+/// The longest a watch is asked to last: far beyond any connection's life, and near enough for a
+/// clock to add. A client may name any number of seconds.
+const LAST_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// What a client asks of a watch, validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WatchOptions {
@@ -143,7 +147,7 @@ pub(crate) fn watch(info: &RequestInfo) -> Result<WatchOptions, Refusal> {
         timeout: info
             .timeout_seconds()
             .filter(|s| *s > 0)
-            .map(Duration::from_secs),
+            .map(|s| Duration::from_secs(s).min(LAST_MAX)),
     })
 }
 

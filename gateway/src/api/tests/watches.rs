@@ -189,3 +189,12 @@ async fn forgotten_history_is_told_in_the_stream() {
     assert_eq!(error["object"]["code"], 410);
     assert!(stream.next().await.is_none());
 }
+
+#[tokio::test]
+async fn watch_that_would_outlast_the_clock_is_served() {
+    let client = Client::new().await;
+    let uri = watch_uri("resourceVersion=0&timeoutSeconds=9223372036854775807");
+    let mut stream = client.watch(&uri).await;
+    client.make(CONFIGMAPS, named("a")).await;
+    assert_eq!(stream.told().await.0, "ADDED");
+}
