@@ -31,10 +31,30 @@ const METADATA_ORDER: [&str; 12] = [
 ];
 /// Never stored: the first is the store's, the others are of no use here.
 const METADATA_DROPPED: [&str; 3] = ["resourceVersion", "managedFields", "selfLink"];
+/// Levels of lists and maps in an object. The parser reads 127 and no more: a deeper object could
+/// be stored and then neither be changed nor deleted.
+pub const DEPTH_MAX: usize = 120;
 /// What ends a stored object's opening.
 const METADATA_OPENS: &[u8] = b",\"metadata\":{";
 /// An opening is two short words; a value that has none by here was not written by this API.
 const OPENING_MAX: usize = 1024;
+
+/// How many levels of lists and maps a value has; plain values have none.
+#[must_use]
+pub fn depth(value: &Value) -> usize {
+    let inside: usize = match value {
+        Value::Array(list) => list.iter().map(depth).max().unwrap_or(0),
+        Value::Object(map) => map.values().map(depth).max().unwrap_or(0),
+        _ => return 0,
+    };
+    inside + 1
+}
+
+/// The levels of a whole object.
+#[must_use]
+pub fn depth_of(object: &Map<String, Value>) -> usize {
+    object.values().map(depth).max().unwrap_or(0) + 1
+}
 
 /// Writes an object as it is stored.
 #[must_use]

@@ -8,12 +8,17 @@ use super::body::BODY_BYTES_MAX;
 use super::strategic;
 use crate::api::errors;
 use crate::api::merge::Shape;
+use crate::api::object::{self, DEPTH_MAX};
 use crate::api::resource::ResourceKind;
 use crate::api::storage::{Object, Target};
 use crate::status::{Refusal, Stage};
 
 /// Operations of one JSON patch, as in a kube-apiserver.
 const OPERATIONS_MAX: usize = 10_000;
+
+/// Levels an object may pass through while a patch is applied; what comes out is held to
+/// [`DEPTH_MAX`] like any object.
+const REACH_MAX: usize = 4 * DEPTH_MAX;
 
 /// A patch, read once and applied to each state that it meets.
 #[derive(Debug)]
@@ -89,10 +94,21 @@ fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
 }
 
 /// Applies all operations or none. Copies are counted, since a few of them double an object again
-/// and again.
+/// and again; so is depth, since a value is taken apart by recursion, on a stack.
 fn apply_json(object: &mut Value, patch: &json_patch::Patch) -> Result<(), String> {
     let mut copied = 0;
+    let mut reach = object::depth(object);
     for operation in patch.iter() {
+        reach = reach.max(reach_of(operation, reach));
+        if reach > REACH_MAX {
+            // Moves back and forth make it seem deeper than it is.
+            reach = reach_of(operation, object::depth(object));
+        }
+        if reach > REACH_MAX {
+            return Err(format!(
+                "the patch nests too deeply: the limit is {DEPTH_MAX} levels"
+            ));
+        }
         if let PatchOperation::Copy(copy) = operation {
             let from = object.pointer(copy.from.as_str());
             copied += from.map_or(0, |value| value.to_string().len());
@@ -103,6 +119,17 @@ fn apply_json(object: &mut Value, patch: &json_patch::Patch) -> Result<(), Strin
         json_patch::patch(object, std::slice::from_ref(operation)).map_err(|e| e.to_string())?;
     }
     Ok(())
+}
+
+/// How deep an operation may leave an object that is no deeper than `depth`.
+fn reach_of(operation: &PatchOperation, depth: usize) -> usize {
+    let inside = match operation {
+        PatchOperation::Add(add) => object::depth(&add.value),
+        PatchOperation::Replace(replace) => object::depth(&replace.value),
+        PatchOperation::Copy(_) | PatchOperation::Move(_) => depth,
+        PatchOperation::Remove(_) | PatchOperation::Test(_) => return depth,
+    };
+    depth.max(operation.path().count() + inside)
 }
 
 fn refuse(target: Target<'_>, why: &str) -> Refusal {

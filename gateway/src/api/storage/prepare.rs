@@ -13,6 +13,7 @@ use super::{Object, Part, Sources, Target};
 use crate::api::errors::{self, Cause};
 use crate::api::meta;
 use crate::api::names;
+use crate::api::object::{DEPTH_MAX, depth_of};
 use crate::api::resource::{Generation, ResourceKind};
 use crate::api::seek;
 use crate::status::Refusal;
@@ -89,7 +90,8 @@ pub(super) fn finish_create(
     settle(kind, name, object);
     let mut causes: Vec<Cause> = names::check(kind, name).into_iter().collect();
     validate(kind, object, &mut causes);
-    refuse(kind, name, &causes)
+    refuse(kind, name, &causes)?;
+    check_depth(object)
 }
 
 /// Makes `new` what may follow on `old`.
@@ -117,6 +119,7 @@ pub(super) fn update(
     check_immutable(kind, old, new, &mut causes);
     validate(kind, new, &mut causes);
     refuse(kind, target.name, &causes)?;
+    check_depth(new)?;
     if kind.generation == Generation::Spec && !same_spec(kind, old, new) {
         raise_generation(new);
     }
@@ -131,6 +134,16 @@ pub(super) fn raise_generation(object: &mut Object) {
         "generation".into(),
         now.unwrap_or(0).saturating_add(1).into(),
     );
+}
+
+/// The last word on what is about to be stored: nobody could read an object beyond the bound again,
+/// whichever way (a patch, a default of a schema) it became one.
+fn check_depth(object: &Object) -> Result<(), Refusal> {
+    if depth_of(object) > DEPTH_MAX {
+        let message = format!("the object is nested too deeply: the limit is {DEPTH_MAX} levels");
+        return Err(errors::bad_request(message));
+    }
+    Ok(())
 }
 
 fn refuse(kind: &ResourceKind, name: &str, causes: &[Cause]) -> Result<(), Refusal> {

@@ -94,3 +94,42 @@ async fn racing_patches_all_take_effect() {
     let data = client.get(&one).await.json["data"].clone();
     assert_eq!(data.as_object().unwrap().len(), 3);
 }
+
+#[tokio::test]
+async fn no_patch_makes_an_object_too_deep_to_read_or_to_drop() {
+    let client = Client::new().await;
+    client
+        .make(
+            CONFIGMAPS,
+            json!({"metadata": {"name": "a"}, "x": {"a": {}}}),
+        )
+        .await;
+    let one = format!("{CONFIGMAPS}/a");
+    // Each copy of the whole to its own bottom doubles the depth; seventeen overflow any stack.
+    let mut copies = Vec::new();
+    let mut depth = 1;
+    while depth < 100_000 {
+        let bottom = format!("/x{}", "/a".repeat(depth + 1));
+        copies.push(json!({"op": "copy", "from": "/x", "path": bottom}));
+        depth = 2 * depth + 1;
+    }
+    assert_eq!(client.patch("json", &one, json!(copies)).await.code, 422);
+    // Twice what the parser reads, in two steps that it reads.
+    let mut inner = json!({});
+    for _ in 0..100 {
+        inner = json!({ "a": inner });
+    }
+    let steps = json!([
+        {"op": "add", "path": "/x/b", "value": inner},
+        {"op": "add", "path": format!("/x/b{}/c", "/a".repeat(100)), "value": inner},
+    ]);
+    assert_eq!(client.patch("json", &one, steps).await.code, 400);
+    // Moving to and fro is not deep, however often it is done.
+    let to_and_fro = [
+        json!({"op": "move", "from": "/x/a", "path": "/y"}),
+        json!({"op": "move", "from": "/y", "path": "/x/a"}),
+    ];
+    let moves: Vec<_> = to_and_fro.iter().cycle().take(2000).collect();
+    assert_eq!(client.patch("json", &one, json!(moves)).await.code, 200);
+    assert_eq!(client.delete(&one).await.code, 200);
+}
