@@ -7,6 +7,7 @@
 use bytes::Bytes;
 use sluice_metastore::KeyRange;
 
+use super::crd;
 use super::resource::ResourceKind;
 
 /// Before everything this API stores.
@@ -48,6 +49,13 @@ pub fn object(kind: &ResourceKind, namespace: &str, name: &str) -> Bytes {
 #[must_use]
 pub fn namespace(name: &str) -> Bytes {
     Bytes::from(place("", "namespaces") + name)
+}
+
+/// The key of a custom kind's definition.
+#[must_use]
+pub fn definition(kind: &ResourceKind) -> Bytes {
+    let ResourceKind { group, plural, .. } = kind;
+    Bytes::from(place(crd::GROUP, crd::PLURAL) + &format!("{plural}.{group}"))
 }
 
 /// All keys below a prefix.

@@ -306,3 +306,28 @@ async fn instances_go_before_their_definition() {
         })
         .await;
 }
+
+#[tokio::test]
+async fn nothing_is_made_of_a_definition_that_ends() {
+    let fixture = Fixture::start();
+    fixture.define(&widgets()).await.expect("stored");
+    let path = ["example.com", "v1", "widgets"];
+    let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/x"]}});
+    fixture.create(path, "", &held).await.expect("stored");
+    let definition = fixture.registry.resolve(GROUP, "v1", PLURAL);
+    let definition = definition.expect("served");
+    let target = Target {
+        kind: &definition,
+        namespace: "",
+        name: "widgets.example.com",
+    };
+    let deleted = fixture
+        .storage
+        .delete(target, &DeleteOptions::default())
+        .await;
+    assert!(matches!(deleted, Ok(Deleted::Marked(_))));
+    // The kind is served until its last instance is gone, and a controller makes its objects anew.
+    let again = json!({"metadata": {"name": "again"}});
+    let refused = fixture.create(path, "", &again).await.unwrap_err();
+    assert_eq!(refused.code, 405, "{}", refused.message);
+}

@@ -73,6 +73,13 @@ impl Storage {
                 let key = keys::namespace(target.namespace);
                 compares.push(at_revision(&key, self.usable_namespace(target)?));
             }
+            if target.kind.is_custom {
+                let key = keys::definition(target.kind);
+                compares.push(at_revision(
+                    &key,
+                    self.usable_definition(target.kind, &key)?,
+                ));
+            }
             if let Some(record) = self.record(&key)? {
                 return Ok(Inserted::Taken(record));
             }
@@ -87,7 +94,9 @@ impl Storage {
                 return Ok(Inserted::Done(Stored { value, revision }));
             }
         }
-        Err(errors::try_again("the namespace keeps changing; try again"))
+        Err(errors::try_again(
+            "the namespace or definition keeps changing; try again",
+        ))
     }
 
     /// The revision of the target's namespace, which must be there and not ending.
@@ -99,6 +108,20 @@ impl Storage {
         let peek = meta::Peek::of(record.value());
         if peek.is_none_or(|p| p.deletion_timestamp.is_some()) {
             return Err(namespace_ending(target.kind, target.name, namespace));
+        }
+        Ok(record.mod_revision())
+    }
+
+    /// The revision of a custom kind's definition, which must be there and not ending: what came into
+    /// being after its instances were cleared away would be there again when the definition is.
+    fn usable_definition(&self, kind: &ResourceKind, key: &Bytes) -> Result<Revision, Refusal> {
+        let record = self.record(key)?.ok_or_else(errors::no_such_path)?;
+        let peek = meta::Peek::of(record.value());
+        if peek.is_none_or(|p| p.deletion_timestamp.is_some()) {
+            let mut refusal = errors::method_not_allowed(kind, "create");
+            refusal.message =
+                "create not allowed while custom resource definition is terminating".into();
+            return Err(refusal);
         }
         Ok(record.mod_revision())
     }
