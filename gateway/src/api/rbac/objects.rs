@@ -14,7 +14,9 @@ pub const GROUP: &str = "rbac.authorization.k8s.io";
 #[serde(default)]
 pub(crate) struct Meta {
     pub(crate) name: String,
+    #[serde(deserialize_with = "null_is_empty")]
     pub(crate) namespace: String,
+    #[serde(deserialize_with = "null_is_empty")]
     pub(crate) labels: BTreeMap<String, String>,
 }
 
@@ -33,6 +35,7 @@ pub(crate) struct Role {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Aggregation {
+    #[serde(deserialize_with = "null_is_empty")]
     pub(crate) cluster_role_selectors: Vec<Selector>,
 }
 
@@ -40,7 +43,9 @@ pub(crate) struct Aggregation {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Selector {
+    #[serde(deserialize_with = "null_is_empty")]
     pub(crate) match_labels: BTreeMap<String, String>,
+    #[serde(deserialize_with = "null_is_empty")]
     pub(crate) match_expressions: Vec<Requirement>,
 }
 
@@ -50,6 +55,7 @@ pub(crate) struct Selector {
 pub(crate) struct Requirement {
     key: String,
     operator: String,
+    #[serde(deserialize_with = "null_is_empty")]
     values: Vec<String>,
 }
 
@@ -82,6 +88,7 @@ pub(crate) struct Binding {
     pub(crate) metadata: Meta,
     #[serde(deserialize_with = "null_is_empty")]
     pub(crate) subjects: Vec<Subject>,
+    #[serde(deserialize_with = "null_is_empty")]
     pub(crate) role_ref: RoleRef,
 }
 
@@ -91,6 +98,7 @@ pub(crate) struct Binding {
 pub(crate) struct Subject {
     pub(crate) kind: String,
     pub(crate) name: String,
+    #[serde(deserialize_with = "null_is_empty")]
     pub(crate) namespace: String,
 }
 
@@ -102,11 +110,12 @@ pub(crate) struct RoleRef {
     pub(crate) name: String,
 }
 
-/// Go writes an absent list as `null` at times.
-fn null_is_empty<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+/// A null is an absent field: Go writes them at times, and so do manifests with nothing behind a
+/// key.
+pub(super) fn null_is_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
-    T: Deserialize<'de>,
+    T: Deserialize<'de> + Default,
 {
-    Ok(Option::<Vec<T>>::deserialize(deserializer)?.unwrap_or_default())
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }

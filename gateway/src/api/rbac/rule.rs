@@ -7,6 +7,7 @@
 use serde::Deserialize;
 
 use super::Attributes;
+use super::objects::null_is_empty;
 
 /// A role's clause as it is written (`rbac.authorization.k8s.io/v1` `PolicyRule`).
 ///
@@ -16,15 +17,19 @@ use super::Attributes;
 #[serde(rename_all = "camelCase", default)]
 pub struct Rule {
     /// What may be done.
+    #[serde(deserialize_with = "null_is_empty")]
     pub verbs: Vec<String>,
     /// The API groups; the core group is the empty string.
+    #[serde(deserialize_with = "null_is_empty")]
     pub api_groups: Vec<String>,
     /// `resource`, `resource/subresource`, `*/subresource` or `*`.
+    #[serde(deserialize_with = "null_is_empty")]
     pub resources: Vec<String>,
     /// Exact names; never a pattern.
+    #[serde(deserialize_with = "null_is_empty")]
     pub resource_names: Vec<String>,
     /// Exact paths, `*`, or a prefix with a trailing `*`; only for requests that are for no resource.
-    #[serde(rename = "nonResourceURLs")]
+    #[serde(rename = "nonResourceURLs", deserialize_with = "null_is_empty")]
     pub non_resource_urls: Vec<String>,
 }
 

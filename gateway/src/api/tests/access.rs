@@ -120,3 +120,27 @@ async fn questions_are_answered_for_the_one_acted_as() {
     assert_eq!(answer["status"]["authenticated"], false);
     assert!(!answer.to_string().contains("secret"));
 }
+
+#[tokio::test]
+async fn a_null_in_a_role_is_an_absent_field_and_no_lost_role() {
+    let client = Client::new().await;
+    let rule = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["list"],
+        "resourceNames": null, "nonResourceURLs": null});
+    let role = json!({"metadata": {"name": "r"}, "rules": [rule], "aggregationRule": null});
+    client.make(&format!("{RBAC}/clusterroles"), role).await;
+    let selector = json!({"matchLabels": null, "matchExpressions": [
+        {"key": "none", "operator": "Exists", "values": null}]});
+    let sum = json!({"metadata": {"name": "sum"}, "rules": null,
+        "aggregationRule": {"clusterRoleSelectors": [selector]}});
+    client.make(&format!("{RBAC}/clusterroles"), sum).await;
+    let binding = json!({
+        "metadata": {"name": "b"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"},
+        "subjects": [{"kind": "User", "name": "ann", "namespace": null}],
+    });
+    client
+        .make(&format!("{RBAC}/clusterrolebindings"), binding)
+        .await;
+    let pods = "/api/v1/namespaces/default/pods";
+    assert_eq!(get_as(&client, "ann", pods).await, 200);
+}
