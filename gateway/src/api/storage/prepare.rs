@@ -58,6 +58,7 @@ pub(super) fn create(
         return Err(errors::invalid(kind, "", &[cause]));
     }
     let metadata = meta::of_mut(&mut object);
+    drop_nulls(metadata);
     for field in SYSTEM_METADATA.iter().skip(1).chain(&["generation"]) {
         metadata.remove(*field);
     }
@@ -104,6 +105,7 @@ pub(super) fn update(
     let kind = target.kind;
     let mut causes = Vec::new();
     keep_other_parts(kind, part, old, new);
+    drop_nulls(meta::of_mut(new));
     for field in SYSTEM_METADATA {
         keep(meta::of(old), meta::of_mut(new), field);
     }
@@ -159,6 +161,11 @@ fn keep(old: Option<&Map<String, Value>>, new: &mut Map<String, Value>, field: &
         Some(value) => new.insert(field.to_owned(), value.clone()),
         None => new.remove(field),
     };
+}
+
+/// A null is an absent field, as `labels:` with nothing behind it is in many a manifest.
+fn drop_nulls(metadata: &mut Map<String, Value>) {
+    metadata.retain(|_, value| !value.is_null());
 }
 
 /// Takes from the old object what a write of this part does not reach.

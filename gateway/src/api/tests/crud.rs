@@ -380,3 +380,27 @@ async fn events_hang_on_a_shared_lease_and_others_on_none() {
     ];
     assert_eq!(told, expected.map(|(k, n)| (k.to_owned(), n.to_owned())));
 }
+
+#[tokio::test]
+async fn a_null_in_metadata_is_an_absent_field() {
+    let client = Client::new().await;
+    let nulls = json!({"name": "shop", "labels": null, "annotations": null, "finalizers": null});
+    let made = client
+        .make("/api/v1/namespaces", json!({"metadata": nulls}))
+        .await;
+    assert_eq!(
+        made["metadata"]["labels"]["kubernetes.io/metadata.name"],
+        "shop"
+    );
+    // It is a namespace like any other, and what is in it is found by selectors.
+    let uri = "/api/v1/namespaces/shop/configmaps";
+    let mut object = json!({"metadata": nulls});
+    object["metadata"]["name"] = "a".into();
+    let made = client.make(uri, object.clone()).await;
+    assert!(made["metadata"].get("labels").is_none());
+    let found = client.get(&format!("{uri}?labelSelector=!x")).await;
+    assert_eq!(names(&found.json), ["a"]);
+    client.put(&format!("{uri}/a"), object).await;
+    let found = client.get(&format!("{uri}?labelSelector=!x")).await;
+    assert_eq!(names(&found.json), ["a"]);
+}
