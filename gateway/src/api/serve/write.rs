@@ -1,6 +1,7 @@
 //! Create, update, patch, delete, and deletes of collections.
 
 use http::{Response, StatusCode};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::body::{self, Decoded, Expected, FieldValidation};
@@ -199,6 +200,23 @@ fn check_identity(call: &Call<'_>, object: &Object, name: &str) -> Result<(), Re
     Ok(())
 }
 
+/// What of a `DeleteOptions` counts here. A field of another type is refused: passed over, it would
+/// turn a guarded deletion into an unguarded one.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct GivenOptions {
+    dry_run: Option<Vec<String>>,
+    propagation_policy: Option<String>,
+    preconditions: Option<Preconditions>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Preconditions {
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
 async fn delete_options(call: &Call<'_>, body: Body) -> Result<DeleteOptions, Refusal> {
     let bytes = body::collect(body).await?;
     let given = if bytes.is_empty() {
@@ -212,21 +230,15 @@ async fn delete_options(call: &Call<'_>, body: Body) -> Result<DeleteOptions, Re
         )?
         .object
     };
-    let given = Value::Object(given);
-    let text = |path: &str| {
-        given
-            .pointer(path)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
+    let given = GivenOptions::deserialize(Value::Object(given))
+        .map_err(|error| errors::bad_request(format!("DeleteOptions cannot be read: {error}")))?;
     let mut dry_run = options::dry_run(&call.query("dryRun"))?;
-    if let Some(words) = given.get("dryRun").and_then(Value::as_array) {
-        for word in words {
-            dry_run |= options::dry_run(word.as_str().unwrap_or("?"))?;
-        }
+    for word in given.dry_run.unwrap_or_default() {
+        dry_run |= options::dry_run(&word)?;
     }
     let asked = call.query("propagationPolicy");
-    for policy in [text("/propagationPolicy"), asked.as_str()] {
+    let policy = given.propagation_policy.unwrap_or_default();
+    for policy in [policy.as_str(), asked.as_str()] {
         if !matches!(policy, "" | "Background" | "Foreground" | "Orphan") {
             let why = "use Background, Foreground or Orphan";
             let cause = Cause::invalid("propagationPolicy", policy, why);
@@ -239,10 +251,11 @@ async fn delete_options(call: &Call<'_>, body: Body) -> Result<DeleteOptions, Re
             ));
         }
     }
+    let preconditions = given.preconditions.unwrap_or_default();
     Ok(DeleteOptions {
         dry_run,
-        uid: text("/preconditions/uid").to_owned(),
-        resource_version: text("/preconditions/resourceVersion").to_owned(),
+        uid: preconditions.uid.unwrap_or_default(),
+        resource_version: preconditions.resource_version.unwrap_or_default(),
     })
 }
 

@@ -404,3 +404,28 @@ async fn a_null_in_metadata_is_an_absent_field() {
     let found = client.get(&format!("{uri}?labelSelector=!x")).await;
     assert_eq!(names(&found.json), ["a"]);
 }
+
+#[tokio::test]
+async fn a_guard_of_a_deletion_that_cannot_be_read_deletes_nothing() {
+    let client = Client::new().await;
+    client.make(CONFIGMAPS, named("a")).await;
+    let one = format!("{CONFIGMAPS}/a");
+    for given in [
+        json!({"preconditions": {"uid": 5}}),
+        json!({"preconditions": {"resourceVersion": 5}}),
+        json!({"preconditions": "mine"}),
+        json!({"dryRun": "All"}),
+        json!({"dryRun": [true]}),
+        json!({"propagationPolicy": {}}),
+    ] {
+        let body = ("application/json", given.to_string());
+        let refused = client.call(Method::DELETE, &one, Some(body)).await;
+        assert_eq!(refused.code, 400, "{given}");
+    }
+    let nulls = json!({"preconditions": null, "dryRun": null, "propagationPolicy": null});
+    let body = ("application/json", nulls.to_string());
+    assert_eq!(
+        client.call(Method::DELETE, &one, Some(body)).await.code,
+        200
+    );
+}
