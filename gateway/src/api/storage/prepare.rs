@@ -251,8 +251,14 @@ fn validate(kind: &ResourceKind, object: &mut Object, causes: &mut Vec<Cause>) {
 /// Keys are file names; values are texts, in base64 where they stand for bytes.
 fn check_data(kind: &ResourceKind, object: &Object, causes: &mut Vec<Cause>) {
     for (field, is_bytes) in [("data", kind.plural == "secrets"), ("binaryData", true)] {
-        let Some(map) = object.get(field).and_then(Value::as_object) else {
-            continue;
+        let map = match object.get(field) {
+            None | Some(Value::Null) => continue,
+            Some(Value::Object(map)) => map,
+            // Typed clients could not read it, nor any list that it is in.
+            Some(other) => {
+                causes.push(Cause::invalid(field, &other.to_string(), "must be a map"));
+                continue;
+            }
         };
         for (key, value) in map {
             let path = format!("{field}[{key}]");

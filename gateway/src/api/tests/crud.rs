@@ -429,3 +429,14 @@ async fn a_guard_of_a_deletion_that_cannot_be_read_deletes_nothing() {
         200
     );
 }
+
+#[tokio::test]
+async fn data_that_no_typed_client_could_read_is_refused() {
+    let client = Client::new().await;
+    for (field, value) in [("data", json!("x")), ("binaryData", json!(["eA=="]))] {
+        let object = json!({"metadata": {"name": "a"}, field: value});
+        assert_eq!(client.post(CONFIGMAPS, object).await.code, 422, "{field}");
+    }
+    let null = json!({"metadata": {"name": "a"}, "data": null});
+    client.make(CONFIGMAPS, null).await;
+}
