@@ -159,7 +159,8 @@ impl FlowTable {
         let at = self.live.moment(now);
         let asked = Asked {
             subject: Subject::new(info, user, user_agent),
-            is_long_running: info.is_long_running() || info.is_upgrade(),
+            // Not by its headers: those of an upgrade are easily added to a list.
+            is_long_running: info.is_long_running(),
             at,
             noise: self.live.noise(at),
         };

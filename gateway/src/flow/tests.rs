@@ -749,3 +749,21 @@ proptest! {
         prop_assert!(!(is_excluded && before));
     }
 }
+
+#[test]
+fn headers_of_an_upgrade_do_not_take_a_list_out_of_its_limit() {
+    let mut one = rule("one", MatchSpec::default());
+    one.in_flight = at_once(1, &[]);
+    let gateway = Gateway::new(vec![one]);
+    let mut headers = HeaderMap::new();
+    headers.insert("connection", "upgrade".parse().unwrap());
+    headers.insert("upgrade", "h2c".parse().unwrap());
+    let uri = "/api/v1/pods".parse().unwrap();
+    let list = RequestInfo::parse(&Method::GET, &uri, &headers).unwrap();
+    let jane = user("jane", &[]);
+    let admit = || gateway.table.admit(&list, &jane, None, gateway.now);
+    let held = admit().unwrap();
+    assert_eq!(admit().unwrap_err().code, StatusCode::TOO_MANY_REQUESTS);
+    drop(held);
+    admit().unwrap();
+}
