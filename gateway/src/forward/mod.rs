@@ -17,6 +17,7 @@ mod framing;
 mod headers;
 mod identity;
 mod shape;
+mod tenure;
 mod upgrade;
 
 use std::sync::Arc;
@@ -41,6 +42,7 @@ use body::Hold;
 use failure::Failure;
 
 pub use shape::Shape;
+pub use tenure::Tenure;
 
 /// Attempts for one request, free ones included: more only happen when everything is leaving.
 const ATTEMPTS_MAX: u32 = 5;

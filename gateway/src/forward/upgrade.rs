@@ -22,7 +22,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional_with_sizes;
 
 use super::body::{self, Hold};
-use super::{Served, failure, headers};
+use super::{Served, Tenure, failure, headers};
 use crate::body::Body;
 use crate::clock;
 use crate::context::RequestContext;
@@ -210,9 +210,11 @@ fn join(
     }
     let given = given.cloned();
     let upstream = hyper::upgrade::on(&mut answer);
+    let tenure = Tenure::default();
     let tunnel = Tunnel {
         _ticket: ticket,
         _open: Open::new(&cluster.counters),
+        _tenure: tenure.clone(),
     };
     let drain = &ctx.connection.drain;
     let ending = drain.ending.clone();
@@ -224,6 +226,7 @@ fn join(
         }
     });
     let mut response = answer.map(|_| Body::Empty);
+    response.extensions_mut().insert(tenure);
     let headers = response.headers_mut();
     strip_hops(headers);
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -264,6 +267,7 @@ fn strip_hops(headers: &mut HeaderMap) {
 struct Tunnel {
     _ticket: Ticket,
     _open: Open,
+    _tenure: Tenure,
 }
 
 impl Tunnel {

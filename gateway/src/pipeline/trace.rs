@@ -13,7 +13,7 @@ use crate::body::{Body, Witness};
 use crate::clock;
 use crate::context::{Connection, RequestId};
 use crate::flow::Admission;
-use crate::forward::Served;
+use crate::forward::{Served, Tenure};
 use crate::identity::UserInfo;
 use crate::request::RequestInfo;
 use crate::status::Refusal;
@@ -119,7 +119,7 @@ impl Trace {
 
     /// Notes what is asked for, and hands it back for the phases.
     pub(super) fn asked(&mut self, info: RequestInfo) -> RequestInfo {
-        let class = if info.is_long_running() || info.is_upgrade() {
+        let class = if info.is_long_running() {
             ServedAs::LongRunning
         } else if info.verb().is_read_only() {
             ServedAs::ReadOnly
@@ -178,7 +178,7 @@ impl Trace {
     /// held until that body has ended.
     pub(super) fn served(
         mut self,
-        response: Response<Body>,
+        mut response: Response<Body>,
         admission: Admission,
     ) -> Response<Body> {
         let head_took = clock::now().saturating_duration_since(self.started);
@@ -187,12 +187,17 @@ impl Trace {
         event.head_took = head_took;
         event.code = code;
         if let (Some(cluster), Some(info)) = (&self.cluster, &self.seen().info) {
-            let timed = !(info.is_long_running() || info.is_upgrade());
+            let timed = !info.is_long_running();
             self.metrics
                 .answered(cluster, info.verb(), code, timed.then_some(head_took));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            // A tunnel's bytes pass elsewhere; its account ends with the head, as an apiserver's.
+            // A tunnel is written down when it begins: a session of hours must not wait for its
+            // end. Its place under the limits is taken until then.
+            let serving = self.serving.take();
+            if let Some(tenure) = response.extensions_mut().remove::<Tenure>() {
+                tenure.hold((serving, admission));
+            }
             self.ended(true);
             return response;
         }

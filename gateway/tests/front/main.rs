@@ -13,6 +13,7 @@ mod balance;
 mod faults;
 mod headers;
 mod listening;
+mod pipeline;
 mod secure;
 mod tunnels;
 mod watches;

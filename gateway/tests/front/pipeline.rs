@@ -1,0 +1,209 @@
+//! The whole pipeline between a real listener and an upstream: one account of each request,
+//! whatever becomes of it, and limits that are held as long as what they limit.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use sluice_gateway::audit::{self, AdminChange, Event, Recorder, Sink};
+use sluice_gateway::authn::{Authenticator, AuthenticatorOptions};
+use sluice_gateway::drain::Drain;
+use sluice_gateway::flow::{
+    FlowSpec, FlowTable, InFlightSpec, LiveState, MatchSpec, Mode, RuleSpec,
+};
+use sluice_gateway::listener::{Listener, TlsSource};
+use sluice_gateway::pipeline::Gateway;
+use sluice_gateway::snapshot::{Route, RoutingSnapshot, Target};
+use sluice_gateway::telemetry::Telemetry;
+use sluice_gateway::upstream::{Cluster, ClusterSpec};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::fake::{Exchange, Fake, Options, UpgradeAnswer, answer, fine, script};
+use crate::rig::{Authority, Rig, get, until};
+
+const EXEC: &str = "/api/v1/namespaces/n/pods/p/exec?command=sh";
+
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Vec<Event>>>);
+
+impl Sink for Seen {
+    fn event(&mut self, event: &Event) {
+        self.0.lock().push(event.clone());
+    }
+    fn admin(&mut self, _change: &AdminChange) {}
+    fn flush(&mut self) {}
+}
+
+struct Whole {
+    rig: Rig,
+    live: Arc<LiveState>,
+    recorder: Recorder,
+    seen: Seen,
+    telemetry: Telemetry,
+}
+
+impl Whole {
+    /// A gateway before `fake` that lets anonymous callers in, under one rule.
+    async fn new(fake: &Fake, anonymous: bool, long_running: Option<u32>) -> Whole {
+        let cluster = Cluster::spawn(ClusterSpec::new("test", [fake.url()])).unwrap();
+        let live = LiveState::new(Instant::now(), 1);
+        let rule = RuleSpec {
+            id: "all/one".to_owned(),
+            cluster: None,
+            matches: MatchSpec::default(),
+            mode: Mode::Enforce,
+            rate: None,
+            in_flight: None,
+            long_running: long_running.map(|max| InFlightSpec {
+                max,
+                key: Vec::new(),
+            }),
+        };
+        let spec = FlowSpec { rules: vec![rule] };
+        let route = Route {
+            name: "test".into(),
+            target: Target::Upstream(Arc::clone(&cluster)),
+            authenticator: Arc::new(Authenticator::new(AuthenticatorOptions {
+                anonymous,
+                ..AuthenticatorOptions::default()
+            })),
+            flows: Arc::new(FlowTable::compile(&spec, "test", &live).unwrap()),
+        };
+        let snapshot = RoutingSnapshot::new(1, vec![(route, Vec::new(), true)]);
+        let seen = Seen::default();
+        let recorder = audit::spawn(vec![Box::new(seen.clone())]).unwrap();
+        let telemetry = Telemetry::new().unwrap();
+        let gateway = Gateway::new(
+            Arc::new(ArcSwap::from_pointee(snapshot)),
+            recorder.clone(),
+            telemetry.requests(),
+        );
+        let authority = Authority::new();
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap())
+            .await
+            .unwrap();
+        let address = listener.address();
+        let tls = TlsSource::new(&authority.tls_spec()).unwrap();
+        let drain = Drain::new();
+        tokio::spawn(listener.serve(tls, gateway.handler(), drain.clone()));
+        Whole {
+            rig: Rig {
+                cluster,
+                drain,
+                address,
+                authority,
+            },
+            live,
+            recorder,
+            seen,
+            telemetry,
+        }
+    }
+
+    /// Waits for `count` accounts, and that there are no more.
+    async fn events(&self, count: usize) -> Vec<Event> {
+        until(|| {
+            self.recorder.flush(Duration::from_secs(5));
+            self.seen.0.lock().len() >= count
+        })
+        .await;
+        let events = self.seen.0.lock().clone();
+        assert_eq!(events.len(), count, "{events:?}");
+        events
+    }
+
+    fn has_metric(&self, line: &str) -> bool {
+        let text = self.telemetry.text().unwrap();
+        text.lines().any(|l| l == line)
+    }
+
+    fn long_running(&self) -> u64 {
+        self.live.counts()[0].long_running
+    }
+}
+
+fn exec() -> Request<Full<Bytes>> {
+    Request::post(EXEC)
+        .header("host", "localhost")
+        .header("connection", "Upgrade")
+        .header("upgrade", "SPDY/3.1")
+        .body(Full::default())
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_tunnel_keeps_its_place_under_a_limit_until_it_ends() {
+    let upgrade = UpgradeAnswer {
+        head: "HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n".into(),
+        echoes: true,
+    };
+    let options = Options {
+        upgrade,
+        ..Options::default()
+    };
+    let fake = Fake::start(options, fine()).await;
+    let whole = Whole::new(&fake, true, Some(1)).await;
+    let response = whole.rig.http1().await.send_request(exec()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+    let mut tunnel = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+    tunnel.write_all(b"a").await.unwrap();
+    assert_eq!(tunnel.read_u8().await.unwrap(), b'a');
+    let second = whole.rig.http1().await.send_request(exec()).await.unwrap();
+    assert_eq!(second.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(whole.has_metric("apiserver_longrunning_requests 1"));
+    drop(tunnel);
+    until(|| whole.long_running() == 0).await;
+    assert!(whole.has_metric("apiserver_longrunning_requests 0"));
+    let third = whole.rig.http1().await.send_request(exec()).await.unwrap();
+    assert_eq!(third.status(), StatusCode::SWITCHING_PROTOCOLS);
+    let codes: Vec<u16> = whole.events(3).await.iter().map(|e| e.code).collect();
+    assert_eq!(codes, [101, 429, 101]);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_at_any_time_is_accounted_for_once() {
+    let fake = Fake::start(
+        Options::default(),
+        script(|mut exchange: Exchange| async move {
+            match exchange.request.uri().path() {
+                "/api/v1/nodes" => std::future::pending().await,
+                "/api/v1/pods" => {
+                    let response = Response::builder().body(()).unwrap();
+                    let mut stream = exchange.respond.send_response(response, false).unwrap();
+                    stream.send_data(Bytes::from_static(b"{"), false).unwrap();
+                    std::future::pending().await
+                }
+                _ => answer(exchange, StatusCode::OK, "{}").await,
+            }
+        }),
+    )
+    .await;
+    let whole = Whole::new(&fake, true, None).await;
+    let mut client = whole.rig.http2().await;
+    let in_flight = || whole.live.counts()[0].in_flight;
+    // Before the head ...
+    let waiting = tokio::spawn({
+        let mut client = client.clone();
+        async move { client.send(get("/api/v1/nodes")).await.map(drop) }
+    });
+    until(|| fake.seen.requests.load(Ordering::SeqCst) == 1).await;
+    waiting.abort();
+    whole.events(1).await;
+    // ... and in the middle of the content.
+    let mut response = client.get("/api/v1/pods").await;
+    response.frame().await.unwrap().unwrap();
+    assert_eq!(in_flight(), 1);
+    drop(response);
+    let events = whole.events(2).await;
+    assert_eq!((events[0].code, events[0].broken), (0, true));
+    assert_eq!((events[1].code, events[1].broken), (200, true));
+    until(|| in_flight() == 0).await;
+    assert_eq!(client.get("/api/v1/services").await.status(), 200);
+    whole.events(3).await;
+}
