@@ -13,8 +13,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use http::header::{ACCEPT, HOST, HeaderName, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::header::{ACCEPT, CONTENT_LENGTH, HOST, HeaderName, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body as _;
 
 use crate::api::ActingAs;
 use crate::audit::Recorder;
@@ -81,8 +82,9 @@ impl Gateway {
         );
         // The head goes away with the request: keep what a refusal is encoded by.
         let accept = request.headers().get(ACCEPT).cloned();
+        let is_head = request.method() == Method::HEAD;
         match self.phases(request, connection, &mut trace).await {
-            Ok((response, admission)) => trace.served(response, admission),
+            Ok((response, admission)) => trace.served(fit(response, is_head), admission),
             Err(refusal) => {
                 trace.refused(&refusal);
                 if refusal.code.is_server_error() {
@@ -101,7 +103,7 @@ impl Gateway {
                 }
                 let mut response = refusal.into_response(&accepted);
                 response.headers_mut().insert(AUDIT_ID, spell(id));
-                trace.served(response, Admission::default())
+                trace.served(fit(response, is_head), Admission::default())
             }
         }
     }
@@ -183,6 +185,20 @@ fn route<'a>(
         };
         Refusal::new(Stage::Route, StatusCode::MISDIRECTED_REQUEST, "BadRequest", text)
     })
+}
+
+/// Leaves only the head of an answer to HEAD, with the length of what is left out: over HTTP/2
+/// nobody else does.
+fn fit(mut response: Response<Body>, is_head: bool) -> Response<Body> {
+    if !is_head || response.body().is_end_stream() {
+        return response;
+    }
+    let body = std::mem::take(response.body_mut());
+    if let Some(length) = body.size_hint().exact() {
+        let headers = response.headers_mut();
+        headers.entry(CONTENT_LENGTH).or_insert(length.into());
+    }
+    response
 }
 
 /// A request's number as a header value.

@@ -167,6 +167,28 @@ async fn a_tunnel_keeps_its_place_under_a_limit_until_it_ends() {
 }
 
 #[tokio::test]
+async fn a_refused_head_is_answered_by_a_head_alone() {
+    let fake = Fake::start(Options::default(), fine()).await;
+    let whole = Whole::new(&fake, false, None).await;
+    let head = || {
+        Request::head("https://localhost/api/v1/pods")
+            .body(Full::default())
+            .unwrap()
+    };
+    let response = whole.rig.http2().await.send(head()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+    assert_ne!(response.headers()["content-length"], "0");
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
+    let mut over_http1 = head();
+    *over_http1.uri_mut() = "/api/v1/pods".parse().unwrap();
+    let response = whole.rig.http1().await.send_request(over_http1).await;
+    assert_eq!(response.unwrap().status(), StatusCode::UNAUTHORIZED);
+    for event in whole.events(2).await {
+        assert_eq!((event.code, event.sent, event.broken), (401, 0, false));
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_at_any_time_is_accounted_for_once() {
     let fake = Fake::start(
         Options::default(),
