@@ -69,8 +69,9 @@ impl<W: Witness + ?Sized> Watched<W> {
                 if let Some(data) = frame.data_ref() {
                     self.witness.passed(data.len());
                 }
-                // A transport that knows this to be the end does not ask again.
-                if self.inner.is_end_stream() {
+                // A transport that knows this to be the end does not ask again: by the stream's
+                // end, or over HTTP/1.1 by the length it was told.
+                if self.inner.is_end_stream() || self.inner.size_hint().exact() == Some(0) {
                     self.end(true);
                 }
             }

@@ -188,6 +188,41 @@ async fn a_refused_head_is_answered_by_a_head_alone() {
     }
 }
 
+/// A Go server ends a stream with an empty frame of its own, which an HTTP/1.1 connection that
+/// knows the length does not wait for.
+async fn with_length(mut exchange: Exchange, release: Arc<tokio::sync::Notify>) {
+    let response = Response::builder()
+        .header("content-type", "application/json")
+        .header("content-length", "2")
+        .body(())
+        .unwrap();
+    let mut stream = exchange.respond.send_response(response, false).unwrap();
+    stream.send_data(Bytes::from_static(b"{}"), false).unwrap();
+    release.notified().await;
+    let _ = stream.send_data(Bytes::new(), true);
+}
+
+#[tokio::test]
+async fn an_answer_of_known_length_is_whole_with_its_last_byte() {
+    let release = Arc::new(tokio::sync::Notify::new());
+    let held = Arc::clone(&release);
+    let act = move |exchange| with_length(exchange, Arc::clone(&held));
+    let fake = Fake::start(Options::default(), script(act)).await;
+    let whole = Whole::new(&fake, true, None).await;
+    let request = Request::get("/api/v1/pods")
+        .header("host", "localhost")
+        .body(Full::default())
+        .unwrap();
+    let response = whole.rig.http1().await.send_request(request).await.unwrap();
+    assert_eq!(
+        response.into_body().collect().await.unwrap().to_bytes(),
+        "{}"
+    );
+    let event = whole.events(1).await.remove(0);
+    assert_eq!((event.code, event.sent, event.broken), (200, 2, false));
+    release.notify_one();
+}
+
 #[tokio::test]
 async fn a_client_that_leaves_at_any_time_is_accounted_for_once() {
     let fake = Fake::start(
