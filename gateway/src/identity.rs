@@ -1,7 +1,7 @@
 //! Who a request is made by, as Kubernetes names people: a value, made by [`crate::authn`] alone.
 
 /// A user as a kube-apiserver's authenticators would report it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UserInfo {
     /// Never empty for an authenticated user.
     pub name: String,

@@ -44,7 +44,12 @@ struct Question {
     name: String,
 }
 
-type Asked = (String, Vec<String>, Question);
+/// All of the caller: an authorizer may go by the UID and by what the token was narrowed to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Asked {
+    caller: Arc<UserInfo>,
+    question: Question,
+}
 
 /// Judges impersonation by asking a cluster's own authorizer.
 pub struct Impersonation {
@@ -66,7 +71,7 @@ impl Impersonation {
     /// Lets `caller` be `target`, or says why not.
     pub(super) async fn authorize(
         &self,
-        caller: &UserInfo,
+        caller: &Arc<UserInfo>,
         target: &Target,
     ) -> Result<(), Refusal> {
         let questions = target.questions();
@@ -75,17 +80,20 @@ impl Impersonation {
             return Err(Refusal::bad_request(Stage::Authn, text));
         }
         for question in questions {
-            let asked = (caller.name.clone(), caller.groups.clone(), question);
+            let asked = Asked {
+                caller: Arc::clone(caller),
+                question,
+            };
             let allowed = self
                 .verdicts
-                .try_get_with(asked.clone(), self.ask(caller, &asked.2))
+                .try_get_with(asked.clone(), self.ask(caller, &asked.question))
                 .await
                 .map_err(|outage| {
                     let text = format!("impersonation could not be authorised: {outage}");
                     Refusal::unavailable(Stage::Authn, text)
                 })?;
             if !allowed {
-                return Err(asked.2.forbidden(&caller.name));
+                return Err(asked.question.forbidden(&caller.name));
             }
         }
         Ok(())

@@ -122,7 +122,8 @@ impl Authenticator {
                 Err(e) => shown = Some(e.to_string()),
             }
         }
-        if let Some(token) = token::find(headers) {
+        let token = token::find(headers).map_err(unauthorized)?;
+        if let Some(token) = token {
             let Some(tokens) = &self.tokens else {
                 return Err(unauthorized("bearer tokens are not accepted here"));
             };

@@ -272,11 +272,67 @@ fn a_websocket_token_needs_company_and_no_rival() {
     let token = format!("{}{}", "base64url.bearer.authorization.k8s.io.", "Z29vZA");
     let find = |text: &str| token::find(&headers(&[("sec-websocket-protocol", text)]));
     assert_eq!(
-        find(&format!("v5.channel.k8s.io, {token}")).as_deref(),
-        Some("good")
+        find(&format!("v5.channel.k8s.io, {token}")).unwrap(),
+        Some("good".to_owned())
     );
-    assert_eq!(find(&token), None);
-    assert_eq!(find(&format!("v5.channel.k8s.io, {token}, {token}")), None);
+    assert_eq!(find("v5.channel.k8s.io").unwrap(), None);
+    for broken in [
+        token.clone(),
+        format!("v5.channel.k8s.io, {token}, {token}"),
+        format!("v5.channel.k8s.io, {token}=="),
+        format!("v5.channel.k8s.io, {}", token.replace("Z29vZA", "")),
+    ] {
+        assert!(find(&broken).is_err(), "{broken}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_cannot_be_read_is_401_and_not_anonymous() {
+    let reviewer = Scripted::new(|_: &Value| Ok(json!({"authenticated": false})));
+    let authn = with_tokens(reviewer.clone());
+    let mut not_text = HeaderMap::new();
+    let bytes = http::HeaderValue::from_bytes(b"Bearer \xff").unwrap();
+    not_text.insert("authorization", bytes);
+    let alone = headers(&[(
+        "sec-websocket-protocol",
+        "base64url.bearer.authorization.k8s.io.Z29vZA",
+    )]);
+    for lines in [not_text, alone] {
+        let connection = connection(vec![]);
+        let known = authn.authenticate(&connection, &lines, IN_2026);
+        assert_eq!(known.await.unwrap_err().code, 401, "{lines:?}");
+    }
+    assert_eq!(reviewer.asked.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_scoped_token_does_not_act_by_the_verdict_on_an_unscoped_one() {
+    let reviewer = Scripted::new(|spec: &Value| {
+        Ok(match spec["token"].as_str() {
+            Some(token) => {
+                json!({"authenticated": true, "user": {"username": "jane", "uid": "1",
+                "extra": {"scopes": [token]}}})
+            }
+            None => json!({"allowed": spec["extra"]["scopes"][0] == "full"}),
+        })
+    });
+    let options = TokenReviewsOptions {
+        accepted_for: Duration::from_secs(60),
+        refused_for: Duration::from_secs(60),
+    };
+    let authn = Authenticator::new(AuthenticatorOptions {
+        tokens: Some(Arc::new(TokenReviews::new(reviewer.clone(), options))),
+        impersonation: Some(Impersonation::new(reviewer)),
+        ..AuthenticatorOptions::default()
+    });
+    for (token, code) in [("full", 200), ("read-only", 403), ("full", 200)] {
+        let bearer = format!("Bearer {token}");
+        let lines = headers(&[("authorization", &bearer), ("impersonate-user", "bob")]);
+        let connection = connection(vec![]);
+        let known = authn.authenticate(&connection, &lines, IN_2026);
+        let got = known.await.map_or_else(|e| e.code.as_u16(), |_| 200);
+        assert_eq!(got, code, "{token}");
+    }
 }
 
 async fn act_as(

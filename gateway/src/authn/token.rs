@@ -138,32 +138,51 @@ fn read_user(user: &Value) -> UserInfo {
 }
 
 /// The token a request shows: in `Authorization`, or as a WebSocket subprotocol.
-pub(super) fn find(headers: &HeaderMap) -> Option<String> {
-    if let Some(value) = headers.get(AUTHORIZATION).and_then(|v| v.to_str().ok()) {
-        let mut parts = value.trim().splitn(3, ' ');
+///
+/// # Errors
+/// Why what is shown is no token, in which case the caller is nobody, and not anonymous.
+pub(super) fn find(headers: &HeaderMap) -> Result<Option<String>, &'static str> {
+    if let Some(value) = headers.get(AUTHORIZATION) {
+        let text = std::str::from_utf8(value.as_bytes());
+        let text = text.map_err(|_| "the Authorization header is not text")?;
+        let mut parts = text.trim().splitn(3, ' ');
         if let (Some(scheme), Some(token)) = (parts.next(), parts.next())
             && scheme.eq_ignore_ascii_case("bearer")
             && !token.is_empty()
         {
-            return Some(token.to_owned());
+            return Ok(Some(token.to_owned()));
         }
     }
+    if headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
+        find_subprotocol(headers)
+    } else {
+        Ok(None)
+    }
+}
+
+fn find_subprotocol(headers: &HeaderMap) -> Result<Option<String>, &'static str> {
     let mut encoded = None;
     let mut others = 0;
     for value in headers.get_all(SEC_WEBSOCKET_PROTOCOL) {
-        for entry in value.to_str().ok()?.split(',').map(str::trim) {
+        let text = value.to_str().map_err(|_| "a subprotocol is not text")?;
+        for entry in text.split(',').map(str::trim) {
             match entry.strip_prefix(WEBSOCKET_PREFIX) {
-                // Two tokens say two things: neither counts.
-                Some(_) if encoded.is_some() => return None,
+                Some(_) if encoded.is_some() => return Err("several subprotocols are tokens"),
                 Some(token) => encoded = Some(token),
                 None => others += 1,
             }
         }
     }
-    let bytes = URL_SAFE_NO_PAD.decode(encoded?).ok()?;
+    let Some(encoded) = encoded else {
+        return Ok(None);
+    };
     if others == 0 {
-        None
-    } else {
-        String::from_utf8(bytes).ok().filter(|t| !t.is_empty())
+        return Err("a token alone is no subprotocol: name one that is spoken, too");
+    }
+    let bytes = URL_SAFE_NO_PAD.decode(encoded);
+    let bytes = bytes.map_err(|_| "a subprotocol's token is not base64url without padding")?;
+    match String::from_utf8(bytes) {
+        Ok(token) if !token.is_empty() => Ok(Some(token)),
+        _ => Err("a subprotocol's token is empty or no text"),
     }
 }
