@@ -6,7 +6,10 @@
 
 use std::sync::Arc;
 
-use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, TE, TRANSFER_ENCODING, VIA};
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, SEC_WEBSOCKET_PROTOCOL as SUBPROTOCOL, TE,
+    TRANSFER_ENCODING, VIA,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::{failure, identity};
@@ -148,7 +151,10 @@ fn say(headers: &mut HeaderMap, view: &View, ctx: &RequestContext) -> Result<(),
         // does not take for a front proxy's would make everyone the gateway itself.
         IdentityMode::FrontProxy => {}
         IdentityMode::PassThrough => {
-            if !headers.contains_key(AUTHORIZATION) && ctx.user.name != ANONYMOUS {
+            // Where there is no Authorization, the token was a WebSocket's subprotocol if anything:
+            // certificates are not known here.
+            let shows = headers.contains_key(AUTHORIZATION) || headers.contains_key(SUBPROTOCOL);
+            if !shows && ctx.user.name != ANONYMOUS {
                 return Err(not_passable());
             }
         }

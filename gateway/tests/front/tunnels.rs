@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
-use sluice_gateway::upstream::ClusterSpec;
+use sluice_gateway::upstream::{ClusterSpec, IdentityMode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::fake::{Fake, Options, UpgradeAnswer, fine};
@@ -230,4 +230,23 @@ async fn unreachable_endpoint_is_passed_over() {
         let response = rig.http1().await.send_request(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
     }
+}
+
+#[tokio::test]
+async fn a_browsers_token_passes_through_in_its_subprotocol() {
+    let head = "HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let fake = upstream(head, true).await;
+    let mut spec = ClusterSpec::new("test", [fake.url()]);
+    spec.identity = IdentityMode::PassThrough;
+    let rig = Rig::with(spec, alice()).await;
+    let with_token = asking("GET", EXEC, "websocket").header(
+        "sec-websocket-protocol",
+        "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.c2VjcmV0",
+    );
+    let response = rig.http1().await.send_request(bare(with_token)).await;
+    assert_eq!(response.unwrap().status(), StatusCode::SWITCHING_PROTOCOLS);
+    assert!(fake.seen.upgrade_heads.lock()[0].contains("c2VjcmV0"));
+    let without = bare(asking("GET", EXEC, "websocket"));
+    let response = rig.http1().await.send_request(without).await;
+    assert_eq!(response.unwrap().status(), StatusCode::UNAUTHORIZED);
 }
