@@ -82,6 +82,8 @@ pub(super) struct Assembler {
 #[derive(Clone)]
 struct Known {
     plan: AuthnPlan,
+    /// Who answers its questions; none for the API of our own.
+    endpoints: Vec<String>,
     authority: Option<Digest>,
     authenticator: Arc<Authenticator>,
 }
@@ -166,7 +168,9 @@ impl Assembler {
             None => Cluster::spawn(plan.upstream.clone()),
         };
         let cluster = cluster.map_err(|source| in_cluster(&plan, source))?;
-        let known = self.authenticator(&plan.name, &plan.authn, Some(&cluster))?;
+        let endpoints = plan.upstream.endpoints.iter();
+        let endpoints = endpoints.map(|endpoint| endpoint.url.clone()).collect();
+        let known = self.authenticator(&plan.name, &plan.authn, Some(&cluster), endpoints)?;
         Ok(Prepared {
             plan,
             cluster,
@@ -186,7 +190,7 @@ impl Assembler {
             return Ok(None);
         };
         let target = self.local.clone().ok_or(AssembleError::NoApi)?;
-        let known = self.authenticator(LOCAL_CLUSTER, &plan.authn, None)?;
+        let known = self.authenticator(LOCAL_CLUSTER, &plan.authn, None, Vec::new())?;
         let route = Route {
             name: LOCAL_CLUSTER.into(),
             target,
@@ -202,6 +206,7 @@ impl Assembler {
         name: &str,
         plan: &AuthnPlan,
         cluster: Option<&Arc<Cluster>>,
+        endpoints: Vec<String>,
     ) -> Result<Known, AssembleError> {
         let digest = plan
             .client_ca_file
@@ -211,8 +216,12 @@ impl Assembler {
         if let Some(known) = existing
             && known.authority == digest
             && known.plan == *plan
+            && is_same_cluster(&known.endpoints, &endpoints)
         {
-            return Ok(known.clone());
+            return Ok(Known {
+                endpoints,
+                ..known.clone()
+            });
         }
         let authority =
             match &plan.client_ca_file {
@@ -239,10 +248,17 @@ impl Assembler {
         });
         Ok(Known {
             plan: plan.clone(),
+            endpoints,
             authority: digest,
             authenticator: Arc::new(authenticator),
         })
     }
+}
+
+/// Whether a name stands for the cluster that it stood for. Without an endpoint in common it may be
+/// another one, whose users the verdicts of the old one do not speak of.
+fn is_same_cluster(old: &[String], new: &[String]) -> bool {
+    old == new || old.iter().any(|url| new.contains(url))
 }
 
 /// What in well-written files cannot be used: every complaint that a start or a reload would make,

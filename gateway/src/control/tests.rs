@@ -323,7 +323,8 @@ async fn live_parts_outlive_reloads_that_do_not_concern_them() {
     let cluster_before = only(&control, "a");
     let before = route(&control, "a.example.com").unwrap();
     fs::write(dir.path().join("rules/b.yaml"), cluster("b")).unwrap();
-    let text = cluster("a").replace("127.0.0.1:1", "127.0.0.1:2");
+    let both = "127.0.0.1:1\" }, { url: \"http://127.0.0.1:2";
+    let text = cluster("a").replace("127.0.0.1:1", both);
     fs::write(dir.path().join("rules/a.yaml"), text).unwrap();
     assert_eq!(control.reload(), Reloaded::Applied(2));
     let after = route(&control, "a.example.com").unwrap();
@@ -331,7 +332,7 @@ async fn live_parts_outlive_reloads_that_do_not_concern_them() {
     assert!(Arc::ptr_eq(&before.authenticator, &after.authenticator));
     let endpoints = cluster_before.endpoints();
     let urls: Vec<&str> = endpoints.iter().map(|e| &*e.id).collect();
-    assert_eq!(urls, ["http://127.0.0.1:2"]);
+    assert_eq!(urls, ["http://127.0.0.1:1", "http://127.0.0.1:2"]);
 
     // Other clients, another authenticator; the cluster is the same.
     let text = with_credentials("a").replace("anonymous: true", "clientCAFile: ../server.crt");
@@ -410,4 +411,20 @@ async fn renewed_server_certificate_is_shown_to_new_clients() {
     )
     .unwrap();
     assert_eq!(control.reload(), Reloaded::Applied(2));
+}
+
+#[tokio::test]
+async fn a_name_that_moves_to_other_endpoints_forgets_verdicts_on_users() {
+    let dir = folder();
+    let mut control = open(&dir, WATCHING);
+    let authenticator = |control: &Control| {
+        let snapshot = control.published.load_full();
+        let route = snapshot.route(None, Some("a.example.com")).map(Arc::clone);
+        Arc::clone(&route.ok().unwrap().authenticator)
+    };
+    let before = authenticator(&control);
+    let text = cluster("a").replace("127.0.0.1:1", "127.0.0.1:2");
+    fs::write(dir.path().join("rules/a.yaml"), text).unwrap();
+    assert_eq!(control.reload(), Reloaded::Applied(2));
+    assert!(!Arc::ptr_eq(&before, &authenticator(&control)));
 }
