@@ -1,4 +1,5 @@
-//! The bytes of batch payloads and checkpoint chunks: a plain sequence of entries.
+//! The bytes of batch payloads and checkpoint chunks: a format byte, then a plain sequence of
+//! entries.
 //!
 //! Both use the same entries, so that replay is one function. Integrity is the engine's business
 //! (it frames and checksums); a payload that does not parse here was damaged or written by a
@@ -8,10 +9,11 @@
 //! | ---: | --- | --- |
 //! | 1 | put | length, encoded `mvccpb.KeyValue` |
 //! | 2 | delete | revision, length, key |
-//! | 3 | grant | lease id, time to live in ms, 1 if the store chose the id |
+//! | 3 | grant | lease id, time to live in ms |
 //! | 4 | revoke | lease id |
 //! | 5 | floor | revision |
-//! | 6 | mark | revision the checkpoint was taken at, least lease id not yet chosen |
+//! | 6 | mark | revision the checkpoint was taken at, the lease id the store would choose next |
+//! | 7 | order | revision, number of its changes, for each its key's place among their sorted keys |
 //!
 //! Numbers are varints, seven bits a byte, least first. Within one payload, entries stand in the
 //! order they took effect.
@@ -29,6 +31,11 @@ const GRANT: u8 = 3;
 const REVOKE: u8 = 4;
 const FLOOR: u8 = 5;
 const MARK: u8 = 6;
+const ORDER: u8 = 7;
+
+/// What every payload begins with: this format, the first. The top bit is set so that nothing
+/// without a format byte is taken for one.
+const FORMAT: u8 = 0x81;
 
 /// One effect, as the log carries it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,17 +45,32 @@ pub(crate) enum Entry {
     /// A key was deleted.
     Delete { key: Bytes, revision: Revision },
     /// A lease came to be.
-    Grant {
-        id: LeaseId,
-        ttl: Duration,
-        chosen: bool,
-    },
+    Grant { id: LeaseId, ttl: Duration },
     /// A lease went; the deletes of its keys stand before it.
     Revoke(LeaseId),
     /// History below here was given up.
     Floor(Revision),
     /// The head of a checkpoint.
     Mark { revision: Revision, next_lease: i64 },
+    /// In a checkpoint: a revision's changes were not made in key order; see [`order`].
+    ///
+    /// [`order`]: crate::events::order
+    Order {
+        revision: Revision,
+        places: Vec<usize>,
+    },
+}
+
+/// A payload without entries.
+pub(crate) fn payload(capacity: usize) -> BytesMut {
+    let mut out = BytesMut::with_capacity(capacity);
+    out.put_u8(FORMAT);
+    out
+}
+
+/// Whether a payload has no entries.
+pub(crate) fn is_blank(payload: &[u8]) -> bool {
+    payload.len() <= 1
 }
 
 impl Entry {
@@ -57,11 +79,10 @@ impl Entry {
         match self {
             Entry::Put(record) => encode_put(out, record),
             Entry::Delete { key, revision } => encode_delete(out, key, *revision),
-            Entry::Grant { id, ttl, chosen } => {
+            Entry::Grant { id, ttl } => {
                 out.put_u8(GRANT);
                 put_varint(out, id.0.cast_unsigned());
                 put_varint(out, u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
-                put_varint(out, u64::from(*chosen));
             }
             Entry::Revoke(id) => {
                 out.put_u8(REVOKE);
@@ -79,6 +100,14 @@ impl Entry {
                 put_varint(out, revision.get());
                 put_varint(out, next_lease.cast_unsigned());
             }
+            Entry::Order { revision, places } => {
+                out.put_u8(ORDER);
+                put_varint(out, revision.get());
+                put_varint(out, places.len() as u64);
+                places
+                    .iter()
+                    .for_each(|place| put_varint(out, *place as u64));
+            }
         }
     }
 
@@ -93,7 +122,6 @@ impl Entry {
             GRANT => Entry::Grant {
                 id: LeaseId(reader.varint()?.cast_signed()),
                 ttl: Duration::from_millis(reader.varint()?),
-                chosen: reader.varint()? != 0,
             },
             REVOKE => Entry::Revoke(LeaseId(reader.varint()?.cast_signed())),
             FLOOR => Entry::Floor(Revision::new(reader.varint()?)),
@@ -101,6 +129,13 @@ impl Entry {
                 revision: Revision::new(reader.varint()?),
                 next_lease: reader.varint()?.cast_signed(),
             },
+            ORDER => {
+                let revision = Revision::new(reader.varint()?);
+                // Not trusted with an allocation: each place must be there to be read.
+                let places = (0..reader.varint()?).map(|_| reader.number());
+                let places = places.collect::<Option<_>>()?;
+                Entry::Order { revision, places }
+            }
             _ => return None,
         })
     }
@@ -124,12 +159,22 @@ pub(crate) fn encode_delete(out: &mut BytesMut, key: &[u8], revision: Revision) 
 /// Hands each entry of a payload to `sink`, in order.
 ///
 /// # Errors
-/// `Corrupt` when the payload does not parse; or what `sink` answered.
+/// `Corrupt` when the payload is of another format or does not parse; or what `sink` answered.
 pub(crate) fn decode(
     payload: &[u8],
     mut sink: impl FnMut(Entry) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut reader = Reader::new(payload);
+    match reader.byte() {
+        Some(FORMAT) => {}
+        format => {
+            return Err(Error::Corrupt {
+                reason: format!(
+                    "payload is of format {format:02x?}, this version reads {FORMAT:02x?} only; was the log written by another version?"
+                ),
+            });
+        }
+    }
     while !reader.is_empty() {
         let at = reader.at;
         let entry = Entry::decode(&mut reader).ok_or_else(|| Error::Corrupt {
@@ -176,9 +221,13 @@ impl<'a> Reader<'a> {
         None
     }
 
+    fn number(&mut self) -> Option<usize> {
+        usize::try_from(self.varint()?).ok()
+    }
+
     /// Where a length-delimited field's content lies.
     pub(crate) fn span(&mut self) -> Option<Range<usize>> {
-        let length = usize::try_from(self.varint()?).ok()?;
+        let length = self.number()?;
         let end = self.at.checked_add(length)?;
         if end > self.bytes.len() {
             return None;
@@ -230,7 +279,6 @@ mod tests {
             Entry::Grant {
                 id: LeaseId(i64::MIN),
                 ttl: Duration::from_secs(5),
-                chosen: true,
             },
             Entry::Revoke(LeaseId(4)),
             Entry::Floor(Revision::new(128)),
@@ -238,12 +286,16 @@ mod tests {
                 revision: Revision::new(1 << 40),
                 next_lease: 12,
             },
+            Entry::Order {
+                revision: Revision::new(9),
+                places: vec![2, 0, 300, 1],
+            },
         ]
     }
 
     #[test]
     fn entries_come_back_as_they_went() {
-        let mut out = BytesMut::new();
+        let mut out = payload(0);
         samples().iter().for_each(|entry| entry.encode(&mut out));
         let mut back = Vec::new();
         decode(&out, |entry| {
@@ -256,11 +308,23 @@ mod tests {
 
     #[test]
     fn a_cut_payload_is_refused_not_guessed_at() {
-        let mut out = BytesMut::new();
-        samples().first().unwrap().encode(&mut out);
-        for length in 1..out.len() {
-            let answer = decode(&out[..length], |_| Ok(()));
-            assert!(answer.is_err(), "{length} bytes parsed");
+        for sample in samples() {
+            let mut out = payload(0);
+            sample.encode(&mut out);
+            for length in (0..out.len()).filter(|length| *length != 1) {
+                let answer = decode(&out[..length], |_| Ok(()));
+                assert!(answer.is_err(), "{length} bytes of {sample:?} parsed");
+            }
         }
+    }
+
+    #[test]
+    fn another_format_is_refused() {
+        let mut out = payload(0);
+        Entry::Revoke(LeaseId(4)).encode(&mut out);
+        decode(&out, |_| Ok(())).unwrap();
+        out[0] += 1;
+        let answer = decode(&out, |_| Ok(()));
+        assert!(matches!(answer, Err(Error::Corrupt { reason }) if reason.contains("format")));
     }
 }

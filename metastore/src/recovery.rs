@@ -1,15 +1,17 @@
 //! Making a state from what an engine holds, and a checkpoint from a state.
 //!
 //! A checkpoint holds every version that can still be read, not only the newest, so that history
-//! down to the floor survives a restart. Housekeeping that it holds already may be replayed on top
+//! down to the floor survives a restart; and of each revision that did not change its keys in key
+//! order, the order, so that events come as they did before. Housekeeping that it holds already may be replayed on top
 //! of it; each entry of that kind sets a value, so doing it again changes nothing in the end.
 
 use bytes::{Bytes, BytesMut};
 
-use crate::codec::{self, encode_delete, encode_put};
+use crate::codec::{self, Entry, encode_delete, encode_put};
 use crate::engine::{Engine, Epoch, Recovered};
 use crate::events::family::Family;
 use crate::events::log::{Chunk, Held, Log, Stored};
+use crate::events::order::{self, Orders};
 use crate::index::Version;
 use crate::state::{State, SweepMark};
 use crate::{Error, Revision};
@@ -19,11 +21,15 @@ use crate::{Error, Revision};
 const CHUNK_BYTES: usize = 256 << 10;
 /// Changes in a chunk of the rebuilt log of changes.
 const LOG_CHUNK: usize = 512;
+/// Chunks copied out of the log of changes at a time.
+const LOG_CHUNKS: usize = 64;
 
 /// What was recovered.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) state: State,
+    /// How revisions changed their keys.
+    orders: Orders,
     /// Bytes of log replayed.
     pub(crate) replayed: u64,
 }
@@ -34,6 +40,7 @@ pub(crate) struct Found {
 /// `Corrupt` when it does not follow from itself; `Io`.
 pub(crate) fn recover(engine: &dyn Engine, epoch: Epoch) -> Result<Found, Error> {
     let mut state = State::new();
+    let mut orders = Orders::default();
     let mut replayed = 0;
     let mut previous = None;
     // Set when the first batch after the checkpoint's chunks arrives.
@@ -41,7 +48,10 @@ pub(crate) fn recover(engine: &dyn Engine, epoch: Epoch) -> Result<Found, Error>
     engine.recover(epoch, &mut |part| match part {
         Recovered::Checkpoint(_) => Ok(()),
         Recovered::Chunk(chunk) => codec::decode(&chunk, |entry| {
-            state.load(entry);
+            match entry {
+                Entry::Order { revision, places } => orders.learn(revision, places),
+                entry => state.load(entry),
+            }
             Ok(())
         }),
         Recovered::Batch(batch) => {
@@ -57,7 +67,14 @@ pub(crate) fn recover(engine: &dyn Engine, epoch: Epoch) -> Result<Found, Error>
             }
             previous = Some(batch.last);
             replayed += batch.payload.len() as u64;
-            codec::decode(&batch.payload, |entry| state.replay(entry, seen))
+            codec::decode(&batch.payload, |entry| {
+                match &entry {
+                    Entry::Put(record) => orders.note(record.mod_revision(), record.key()),
+                    Entry::Delete { key, revision } => orders.note(*revision, key),
+                    _ => {}
+                }
+                state.replay(entry, seen)
+            })
         }
     })?;
     let spent: Vec<Bytes> = state
@@ -73,12 +90,20 @@ pub(crate) fn recover(engine: &dyn Engine, epoch: Epoch) -> Result<Found, Error>
         revision: state.floor,
         done: 0,
     };
-    Ok(Found { state, replayed })
+    orders.settle();
+    Ok(Found {
+        state,
+        orders,
+        replayed,
+    })
 }
 
-/// Fills an empty log of changes with what a recovered state still holds. Changes of one revision
-/// come in key order, since the order they were made in is not kept.
-pub(crate) fn rebuild_log(state: &State, log: &Log) {
+/// Fills an empty log of changes with what a recovered state still holds, in the order made.
+///
+/// # Errors
+/// `Corrupt` when the order of a revision is not one of its changes.
+pub(crate) fn rebuild_log(found: &Found, log: &Log) -> Result<(), Error> {
+    let Found { state, orders, .. } = found;
     log.drop_below(state.floor);
     let mut changes: Vec<(Revision, &Bytes)> = Vec::new();
     for (key, history) in state.index.iter() {
@@ -90,18 +115,37 @@ pub(crate) fn rebuild_log(state: &State, log: &Log) {
     }
     changes.sort_unstable();
     let mut chunk: Vec<Stored> = Vec::new();
-    for (revision, key) in changes {
-        let is_whole = chunk.last().is_some_and(|last| last.revision < revision);
-        if is_whole && chunk.len() >= LOG_CHUNK {
+    for sorted in changes.chunk_by(|one, two| one.0 == two.0) {
+        if chunk.len() >= LOG_CHUNK {
             push(log, std::mem::take(&mut chunk));
         }
-        chunk.push(Stored {
-            revision,
-            family: Family::of(key),
-            held: Held::Key(key.clone()),
-        });
+        let sorted = sorted.iter().copied();
+        let revision = sorted
+            .clone()
+            .next()
+            .map_or(Revision::ZERO, |first| first.0);
+        let Some(places) = orders.of(revision) else {
+            chunk.extend(sorted.map(stored));
+            continue;
+        };
+        let count = sorted.len();
+        let made = order::arrange(sorted, places).ok_or_else(|| Error::Corrupt {
+            reason: format!(
+                "the order kept of revision {revision} is not one of its {count} changes; restore from a backup"
+            ),
+        })?;
+        chunk.extend(made.into_iter().map(stored));
     }
     push(log, chunk);
+    Ok(())
+}
+
+fn stored((revision, key): (Revision, &Bytes)) -> Stored {
+    Stored {
+        revision,
+        family: Family::of(key),
+        held: Held::Key(key.clone()),
+    }
 }
 
 fn push(log: &Log, changes: Vec<Stored>) {
@@ -114,14 +158,70 @@ fn push(log: &Log, changes: Vec<Stored>) {
 pub(crate) struct Checkpoint<'a> {
     head: Option<BytesMut>,
     keys: Box<dyn Iterator<Item = (&'a Bytes, &'a crate::index::History)> + 'a>,
+    log: &'a Log,
+    /// The next revision whose order is to be looked at.
+    next: Revision,
+    last: Revision,
 }
 
 impl<'a> Checkpoint<'a> {
-    pub(crate) fn of(state: &'a State) -> Self {
+    /// Of a visible state, with its log of changes, which may be ahead of it. What the log has
+    /// dropped meanwhile lies below a floor that is durable already, and is not missed.
+    pub(crate) fn of(state: &'a State, log: &'a Log) -> Self {
         Checkpoint {
             head: Some(state.head()),
             keys: Box::new(state.index.iter()),
+            log,
+            next: state.floor,
+            last: state.revision,
         }
+    }
+
+    fn put_keys(&mut self, out: &mut BytesMut) {
+        while out.len() < CHUNK_BYTES
+            && let Some((key, history)) = self.keys.next()
+        {
+            for version in history.versions() {
+                match version {
+                    Version::Put(record) => encode_put(out, record),
+                    Version::Tombstone(revision) => encode_delete(out, key, *revision),
+                }
+            }
+        }
+    }
+
+    fn put_orders(&mut self, out: &mut BytesMut) {
+        while out.len() < CHUNK_BYTES && self.next <= self.last {
+            let Some(changes) = self.log.chunks_from(self.next, LOG_CHUNKS) else {
+                self.next = self.log.base();
+                continue;
+            };
+            if changes.is_empty() {
+                self.next = self.last.next();
+            }
+            for chunk in changes {
+                let start = chunk.changes.partition_point(|c| c.revision < self.next);
+                let from = chunk.changes.get(start..).unwrap_or_default();
+                for made in from.chunk_by(|one, two| one.revision == two.revision) {
+                    put_order(out, made, self.last);
+                }
+                self.next = chunk.last.next();
+            }
+        }
+    }
+}
+
+/// Appends the order of one revision's changes, unless it goes without saying.
+fn put_order(out: &mut BytesMut, made: &[Stored], last: Revision) {
+    let [first, _, ..] = made else {
+        return;
+    };
+    let revision = first.revision;
+    let keys: Vec<&[u8]> = made.iter().map(Stored::key).collect();
+    if revision <= last
+        && let Some(places) = order::places(&keys)
+    {
+        Entry::Order { revision, places }.encode(out);
     }
 }
 
@@ -132,19 +232,10 @@ impl Iterator for Checkpoint<'_> {
         if let Some(head) = self.head.take() {
             return Some(head.freeze());
         }
-        let mut out = BytesMut::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 4);
-        for (key, history) in self.keys.by_ref() {
-            for version in history.versions() {
-                match version {
-                    Version::Put(record) => encode_put(&mut out, record),
-                    Version::Tombstone(revision) => encode_delete(&mut out, key, *revision),
-                }
-            }
-            if out.len() >= CHUNK_BYTES {
-                break;
-            }
-        }
-        Some(out.freeze()).filter(|out| !out.is_empty())
+        let mut out = codec::payload(CHUNK_BYTES + CHUNK_BYTES / 4);
+        self.put_keys(&mut out);
+        self.put_orders(&mut out);
+        Some(out.freeze()).filter(|out| !codec::is_blank(out))
     }
 }
 
@@ -153,13 +244,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::codec::Entry;
     use crate::{LeaseId, Record};
 
     #[test]
     fn a_checkpoint_loads_as_the_state_it_was_made_of() {
         let mut state = State::new();
-        state.grant(LeaseId(9), Duration::from_secs(60), true);
+        state.grant(LeaseId(9), Duration::from_secs(60));
         for number in 2..3000u64 {
             let at = Revision::new(number);
             state.revision = at;
@@ -175,7 +265,7 @@ mod tests {
         state.raise_floor(Revision::new(50));
         let mut loaded = State::new();
         let mut chunks = 0;
-        for chunk in Checkpoint::of(&state) {
+        for chunk in Checkpoint::of(&state, &Log::new(0)) {
             chunks += 1;
             codec::decode(&chunk, |entry| {
                 loaded.load(entry);

@@ -7,14 +7,19 @@
 //! It does no IO, reads no clock, and trusts its caller: whether a write is allowed is decided in
 //! [`crate::txn`] and the sequencer.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::codec::Entry;
+use crate::codec::{Entry, payload};
 use crate::events::{Change, Event};
 use crate::index::{History, Tree, Version, Weigh};
 use crate::{Error, LeaseId, Record, Revision};
+
+/// Lease ids the store chooses from. A caller's own id in here is passed by as well; those above
+/// are left to callers, so that no single grant can use up the span but one meant to.
+const CHOSEN: RangeInclusive<i64> = 1..=i64::MAX / 2;
 
 /// A granted lease; when it ends is kept by the expiry clock, not here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +68,8 @@ pub(crate) struct State {
     leases: Tree<Plain<Lease>>,
     /// Lease id, big-endian, then key: what hangs on which lease.
     attached: Tree<Plain<()>>,
-    /// The id the store would choose next, so that a forgotten one is not given out again.
+    /// The id the store would choose next: greater than every one in its span ever granted, so that
+    /// a forgotten one does not come back to mean another lease.
     pub(crate) next_lease: i64,
     /// Bytes of all versions held.
     pub(crate) bytes: u64,
@@ -184,9 +190,19 @@ impl State {
             .collect()
     }
 
-    pub(crate) fn grant(&mut self, id: LeaseId, ttl: Duration, chosen: bool) {
-        if chosen {
-            self.next_lease = self.next_lease.max(id.0.saturating_add(1));
+    /// An id for a lease that names none.
+    pub(crate) fn choose_lease(&self) -> LeaseId {
+        let mut id = self.next_lease;
+        // Past the span, which a caller must have given away on purpose, only absence is left.
+        while self.lease(LeaseId(id)).is_some() || !CHOSEN.contains(&id) {
+            id = if CHOSEN.contains(&id) { id + 1 } else { 1 };
+        }
+        LeaseId(id)
+    }
+
+    pub(crate) fn grant(&mut self, id: LeaseId, ttl: Duration) {
+        if CHOSEN.contains(&id.0) {
+            self.next_lease = self.next_lease.max(id.0 + 1);
         }
         let path = Bytes::copy_from_slice(&id.0.to_be_bytes());
         let lease = Plain(Lease { ttl });
@@ -251,12 +267,12 @@ impl State {
                     self.delete(&key, revision);
                 }
             }
-            Entry::Grant { id, ttl, chosen } => self.grant(id, ttl, chosen),
+            Entry::Grant { id, ttl } => self.grant(id, ttl),
             Entry::Revoke(id) => self.forget_lease(id),
             Entry::Floor(at) => self.raise_floor(at),
-            Entry::Mark { .. } => {
+            Entry::Mark { .. } | Entry::Order { .. } => {
                 return Err(Error::Corrupt {
-                    reason: "a checkpoint's head inside the log; restore from a backup".to_owned(),
+                    reason: "a checkpoint's entry inside the log; restore from a backup".to_owned(),
                 });
             }
         }
@@ -293,7 +309,7 @@ impl State {
                     self.delete(&key, revision);
                 }
             }
-            Entry::Grant { id, ttl, chosen } => self.grant(id, ttl, chosen),
+            Entry::Grant { id, ttl } => self.grant(id, ttl),
             Entry::Revoke(id) => self.forget_lease(id),
             Entry::Floor(at) => self.raise_floor(at),
             Entry::Mark {
@@ -303,12 +319,14 @@ impl State {
                 self.revision = revision;
                 self.next_lease = self.next_lease.max(next_lease);
             }
+            // The log of changes is made from these, not the state.
+            Entry::Order { .. } => {}
         }
     }
 
     /// The head of a checkpoint of this state: all but the keys.
     pub(crate) fn head(&self) -> BytesMut {
-        let mut out = BytesMut::new();
+        let mut out = payload(0);
         let mark = Entry::Mark {
             revision: self.revision,
             next_lease: self.next_lease,
@@ -317,8 +335,7 @@ impl State {
         Entry::Floor(self.floor).encode(&mut out);
         for id in self.lease_ids() {
             if let Some(Lease { ttl }) = self.lease(id) {
-                let chosen = false;
-                Entry::Grant { id, ttl, chosen }.encode(&mut out);
+                Entry::Grant { id, ttl }.encode(&mut out);
             }
         }
         out

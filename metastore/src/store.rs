@@ -107,7 +107,7 @@ impl Store {
         let epoch = engine.acquire(&options.holder)?;
         let found = recovery::recover(engine.as_ref(), epoch)?;
         let log = Log::new(options.ring_bytes);
-        recovery::rebuild_log(&found.state, &log);
+        recovery::rebuild_log(&found, &log)?;
         let mut expiry = Expiry::default();
         let now = (options.now)();
         for id in found.state.lease_ids() {

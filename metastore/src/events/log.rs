@@ -246,6 +246,11 @@ impl Log {
         Some(chunks.all.range(start..).take(limit).cloned().collect())
     }
 
+    /// The least revision whose changes are all held.
+    pub(crate) fn base(&self) -> Revision {
+        self.chunks.read().base
+    }
+
     /// Forgets chunks that lie wholly below `floor`.
     pub(crate) fn drop_below(&self, floor: Revision) {
         let mut chunks = self.chunks.write();

@@ -6,6 +6,7 @@ use crate::{KeyRange, Record, Revision};
 
 pub(crate) mod family;
 pub(crate) mod log;
+pub(crate) mod order;
 mod watcher;
 
 pub use watcher::{Bell, Watcher};

@@ -11,7 +11,7 @@ use bytes::BytesMut;
 
 use super::Sequencer;
 use super::request::{Answer, Decided, Request, Waiting};
-use crate::codec::{Entry, encode_delete, encode_put};
+use crate::codec::{self, Entry, encode_delete, encode_put};
 use crate::engine::Batch;
 use crate::events::log::{Chunk, Stored};
 use crate::events::{Change, Event};
@@ -39,7 +39,7 @@ impl Open {
     pub(super) fn new(previous: Revision) -> Self {
         Open {
             previous,
-            payload: BytesMut::new(),
+            payload: codec::payload(0),
             changes: Vec::new(),
             decided: Vec::new(),
         }
@@ -145,7 +145,7 @@ impl Sequencer {
 
     /// Gives a filled batch to the engine, or its answers to whom they wait for.
     fn hand_over(&mut self, open: Open) {
-        if open.payload.is_empty() {
+        if codec::is_blank(&open.payload) {
             match self.window.batches.back_mut() {
                 Some(last) => last.decided.extend(open.decided),
                 None => open.decided.into_iter().for_each(Decided::say),
@@ -178,18 +178,16 @@ fn decide_txn(state: &mut State, txn: &Txn, open: &mut Open) -> Verdict {
 }
 
 fn decide_grant(state: &mut State, id: LeaseId, ttl: Duration, open: &mut Open) -> Verdict {
-    let chosen = !id.is_some();
-    let mut id = id;
-    if chosen {
-        id = LeaseId(state.next_lease);
-        while state.lease(id).is_some() || !id.is_some() {
-            id = LeaseId(id.0.wrapping_add(1));
-        }
-    } else if state.lease(id).is_some() {
+    if state.lease(id).is_some() {
         return Verdict::gated(Answer::Refused(Error::LeaseExists));
     }
-    state.grant(id, ttl, chosen);
-    Entry::Grant { id, ttl, chosen }.encode(&mut open.payload);
+    let id = if id.is_some() {
+        id
+    } else {
+        state.choose_lease()
+    };
+    state.grant(id, ttl);
+    Entry::Grant { id, ttl }.encode(&mut open.payload);
     let mut verdict = Verdict::gated(Answer::Granted(id, ttl));
     verdict.grows = true;
     verdict

@@ -100,9 +100,13 @@ impl Sequencer {
 
     /// Starts a checkpoint in the background when the log has grown enough, or when space is short
     /// and compaction has let something go that only a checkpoint can leave behind.
+    ///
+    /// The engine drops what was in the log when the checkpoint before this one ended, so the state
+    /// must have all of it: none begins while a batch is unsettled that was in flight then.
     pub(super) fn checkpoint(&mut self) {
         let options = &self.shared.options;
         let is_idle = !self.is_checkpointing && self.closing.is_none();
+        let is_idle = is_idle && !self.window.has_marked();
         let has_grown = self.bytes_since_checkpoint >= options.checkpoint_every_bytes;
         let can_shrink = || {
             let is_over = || self.shared.engine.size() > options.quota_bytes;
@@ -120,7 +124,7 @@ impl Sequencer {
         let builder = std::thread::Builder::new().name("sluice-checkpoint".to_owned());
         let spawned = builder.spawn(move || {
             let state = shared.view();
-            let mut chunks = Checkpoint::of(&state);
+            let mut chunks = Checkpoint::of(&state, &shared.log);
             let engine = &shared.engine;
             let written = engine.checkpoint(epoch, state.revision, &mut chunks);
             let result = written.and_then(|()| engine.trim());
@@ -137,6 +141,7 @@ impl Sequencer {
 
     pub(super) fn checkpointed(&mut self, result: Result<(), Error>) {
         self.is_checkpointing = false;
+        self.window.mark();
         match result {
             Ok(()) => add(&self.shared.counters.checkpoints, 1),
             Err(error) => {

@@ -52,7 +52,7 @@ impl Sequencer {
             match self.window.verdict() {
                 Verdict::Wait => return,
                 Verdict::Publish => {
-                    if let Some(head) = self.window.batches.pop_front() {
+                    if let Some(head) = self.window.pop() {
                         self.publish(head);
                     }
                     self.resend = None;
@@ -150,7 +150,7 @@ impl Sequencer {
         self.state = State::clone(&self.shared.view());
         self.swept_for = Revision::ZERO;
         self.was_short_of_space = true;
-        let undone: Vec<InFlight> = self.window.batches.drain(..).collect();
+        let undone = self.window.drain();
         add(&self.shared.counters.undone, undone.len());
         self.shared.engine.resume(self.epoch);
         let mut again = Vec::new();
@@ -177,7 +177,7 @@ impl Sequencer {
         tracing::error!(reason, "the store takes no more writes");
         let _earlier = self.shared.failure.set(reason.clone());
         let mut is_lost = false;
-        for batch in self.window.batches.drain(..) {
+        for batch in self.window.drain() {
             let is_fenced = batch.phase == Phase::Known(AppendOutcome::Fenced);
             is_lost |= is_fenced && !batch.is_doubted;
             for decided in batch.decided {

@@ -68,11 +68,35 @@ pub(crate) enum Verdict {
 #[derive(Default)]
 pub(crate) struct Window {
     pub(crate) batches: VecDeque<InFlight>,
+    /// How many at the front were there at the last [`Window::mark`].
+    marked: usize,
 }
 
 impl Window {
     pub(crate) fn is_empty(&self) -> bool {
         self.batches.is_empty()
+    }
+
+    /// Marks what is in flight: the engine may have it already.
+    pub(crate) fn mark(&mut self) {
+        self.marked = self.batches.len();
+    }
+
+    /// Whether something marked is still in flight.
+    pub(crate) fn has_marked(&self) -> bool {
+        self.marked > 0
+    }
+
+    /// Takes out the head, which is durable.
+    pub(crate) fn pop(&mut self) -> Option<InFlight> {
+        self.marked = self.marked.saturating_sub(1);
+        self.batches.pop_front()
+    }
+
+    /// Takes out everything.
+    pub(crate) fn drain(&mut self) -> Vec<InFlight> {
+        self.marked = 0;
+        self.batches.drain(..).collect()
     }
 
     /// Whether another batch may be sent: not while the head is in doubt.

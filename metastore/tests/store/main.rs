@@ -8,6 +8,7 @@
 
 mod acceptance;
 mod common;
+mod late;
 mod model;
 mod outcomes;
 mod space;

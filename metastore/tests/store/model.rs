@@ -32,6 +32,8 @@ type Content = BTreeMap<Bytes, Held>;
 struct Model {
     /// Content by revision; the first is of revision 1.
     contents: Vec<Content>,
+    /// Of each of them, the keys that were changed, in the order made.
+    changes: Vec<Vec<Bytes>>,
     floor: u64,
     leases: Vec<LeaseId>,
 }
@@ -115,7 +117,7 @@ impl Model {
         }
         let mut content = self.now().clone();
         let revision = self.revision() + 1;
-        let (mut answers, mut is_changed) = (Vec::new(), false);
+        let (mut answers, mut changes) = (Vec::new(), Vec::new());
         for op in ops {
             match op {
                 Op::Range(query) => {
@@ -123,7 +125,7 @@ impl Model {
                     answers.push(format!("{keys:?}"));
                 }
                 Op::Put(put) => {
-                    is_changed = true;
+                    changes.push(put.key.clone());
                     let old = content.get(&put.key).cloned();
                     let held = Held {
                         value: put
@@ -142,15 +144,18 @@ impl Model {
                     let gone: Vec<_> = within(&content, &delete.range)
                         .map(|(name, held)| (name.clone(), held.clone()))
                         .collect();
-                    is_changed |= !gone.is_empty();
-                    gone.iter().for_each(|(name, _)| drop(content.remove(name)));
+                    for (name, _) in &gone {
+                        content.remove(name);
+                        changes.push(name.clone());
+                    }
                     answers.push(format!("{}", gone.len()));
                 }
                 Op::Txn(_) => unreachable!("flattened"),
             }
         }
-        if is_changed {
+        if !changes.is_empty() {
             self.contents.push(content);
+            self.changes.push(changes);
         }
         Ok(answers)
     }
@@ -158,9 +163,11 @@ impl Model {
     fn revoke(&mut self, id: LeaseId) {
         self.leases.retain(|lease| *lease != id);
         let mut content = self.now().clone();
-        content.retain(|_, held| held.lease != id);
-        if content.len() < self.now().len() {
+        let gone = content.extract_if(.., |_, held| held.lease == id);
+        let gone: Vec<Bytes> = gone.map(|(name, _)| name).collect();
+        if !gone.is_empty() {
             self.contents.push(content);
+            self.changes.push(gone);
         }
     }
 }
@@ -435,30 +442,30 @@ impl Run {
 
     fn check_watch(&self, range: &KeyRange, start: u64) {
         let mut watcher = try_watch(&self.store, range.clone(), start).unwrap();
-        let mut given = BTreeMap::new();
+        let mut given = Vec::new();
         while let Some(batch) = watcher.poll_now().unwrap() {
             for event in batch.events {
-                let at = (event.change.revision().get(), event.change.key().clone());
+                let at = event.change.revision().get();
+                let name = event.change.key().clone();
                 let put = match &event.change {
                     Change::Put(record) => Some(held(record)),
                     Change::Delete { .. } => None,
                 };
                 let previous = event.previous.as_ref().map(held);
-                assert!(given.insert(at, (put, previous)).is_none());
+                given.push((at, name, put, previous));
             }
         }
         assert_eq!(watcher.through().get(), self.model.revision());
-        let mut expected = BTreeMap::new();
+        let mut expected = Vec::new();
         // Changes at the floor itself cannot be told from the model's copies below it when those
         // are gone for readers, but the model keeps them.
         for at in start.max(2)..=self.model.revision() {
             let (old, new) = (self.model.at(at - 1), self.model.at(at));
-            for name in old.keys().chain(new.keys()) {
-                let (was, is) = (old.get(name), new.get(name));
-                if was != is && range.contains(name) {
-                    let was = was.filter(|_| at > self.model.floor).cloned();
-                    expected.insert((at, name.clone()), (is.cloned(), was));
-                }
+            let changed = &self.model.changes[usize::try_from(at - 1).unwrap()];
+            for name in changed.iter().filter(|name| range.contains(name)) {
+                let was = old.get(name).filter(|_| at > self.model.floor);
+                let is = new.get(name).cloned();
+                expected.push((at, name.clone(), is, was.cloned()));
             }
         }
         assert_eq!(given, expected);
@@ -478,6 +485,7 @@ proptest! {
             let store = Store::open(engine.clone(), options()).unwrap();
             let model = Model {
                 contents: vec![Content::new()],
+                changes: vec![Vec::new()],
                 floor: Revision::ZERO.get(),
                 leases: Vec::new(),
             };
