@@ -255,3 +255,46 @@ async fn leases_begin_anew_at_a_restart() {
     clock.advance(Duration::from_secs(11));
     assert!(line(&take(&mut watcher, 1).await.pop().unwrap()).starts_with("delete /k mod=3"));
 }
+
+#[tokio::test]
+async fn an_id_the_store_chose_never_comes_back() {
+    let (mut engine, mut store) = fresh_with(StoreOptions {
+        checkpoint_every_bytes: 500,
+        ..StoreOptions::default()
+    });
+    let hour = Duration::from_secs(3600);
+    let mut known = std::collections::BTreeSet::new();
+    // Of the caller's choice, in the store's span and out of it.
+    for given in [3, 7, i64::MAX, i64::MIN, -1] {
+        store.lease_grant(LeaseId(given), hour).await.unwrap();
+        store.lease_revoke(LeaseId(given)).await.unwrap();
+        known.insert(LeaseId(given));
+    }
+    for round in 0..12 {
+        for _ in 0..3 {
+            let (id, _) = store.lease_grant(LeaseId::NONE, hour).await.unwrap();
+            assert!(known.insert(id), "{id:?} was given before");
+            store.lease_revoke(id).await.unwrap();
+        }
+        if round % 3 == 0 {
+            // Enough for a checkpoint that stands for the grants, and the log without them.
+            let before = store.stats().checkpoints;
+            while store.stats().checkpoints < before + 2 {
+                put(&store, "/fill", &"v".repeat(300)).await;
+            }
+        }
+        if round % 2 == 0 {
+            store.close().await;
+            engine = engine.reopened();
+            store = Store::open(
+                engine.clone(),
+                StoreOptions {
+                    checkpoint_every_bytes: 500,
+                    ..StoreOptions::default()
+                },
+            )
+            .unwrap();
+            assert!(store.leases().is_empty());
+        }
+    }
+}
