@@ -1,10 +1,11 @@
 //! What the sequencer does between writes: end leases, sweep, publish the swept state, checkpoint.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::Sequencer;
 use super::inbox::Message;
 use super::request::{Request, Waiting};
+use super::{Sequencer, text_of};
 use crate::recovery::Checkpoint;
 use crate::stats::add;
 use crate::{Error, Revision};
@@ -123,11 +124,19 @@ impl Sequencer {
         let epoch = self.epoch;
         let builder = std::thread::Builder::new().name("sluice-checkpoint".to_owned());
         let spawned = builder.spawn(move || {
-            let state = shared.view();
-            let mut chunks = Checkpoint::of(&state, &shared.log);
-            let engine = &shared.engine;
-            let written = engine.checkpoint(epoch, state.revision, &mut chunks);
-            let result = written.and_then(|()| engine.trim());
+            let write = || {
+                let state = shared.view();
+                let mut chunks = Checkpoint::of(&state, &shared.log);
+                let engine = &shared.engine;
+                engine.checkpoint(epoch, state.revision, &mut chunks)?;
+                engine.trim()
+            };
+            // The sequencer must hear of its end however it ends, or closing would wait for ever.
+            let result = catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(|panic| {
+                Err(Error::Stopped {
+                    reason: format!("it panicked: {}", text_of(&*panic)),
+                })
+            });
             shared.inbox.send(Message::Checkpointed(result));
         });
         match spawned {

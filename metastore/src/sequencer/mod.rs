@@ -20,7 +20,9 @@ mod outcome;
 pub(crate) mod request;
 mod window;
 
+use std::any::Any;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -65,6 +67,13 @@ pub(crate) struct Sequencer {
     closing: Option<Vec<oneshot::Sender<()>>>,
 }
 
+/// What a panic said.
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("without a word")
+}
+
 /// When to send an uncertain batch again.
 #[derive(Clone, Copy, Debug)]
 struct Resend {
@@ -103,25 +112,36 @@ impl Sequencer {
         })
     }
 
+    /// A panic stops the store as a failed write does: the thread stays and says so to whoever
+    /// asks. (A release build ends the process instead.)
     fn run(mut self) {
         let mut messages = Vec::new();
         while !self.is_finished() {
-            self.shared.inbox.take(self.patience(), &mut messages);
-            for message in messages.drain(..) {
-                self.receive(message);
-            }
-            self.settle();
-            if self.shared.failure.get().is_some() {
+            // What a broken turn leaves behind is given up by `stop`, and looked at no more.
+            let turn = catch_unwind(AssertUnwindSafe(|| self.turn(&mut messages)));
+            if let Err(panic) = turn {
+                self.stop(format!("the store's thread panicked: {}", text_of(&*panic)));
                 self.refuse_queued();
-                continue;
             }
-            self.expire();
-            self.evaluate();
-            self.sweep();
-            self.refresh_view();
-            self.checkpoint();
         }
         self.finish();
+    }
+
+    fn turn(&mut self, messages: &mut Vec<Message>) {
+        self.shared.inbox.take(self.patience(), messages);
+        for message in messages.drain(..) {
+            self.receive(message);
+        }
+        self.settle();
+        if self.shared.failure.get().is_some() {
+            self.refuse_queued();
+            return;
+        }
+        self.expire();
+        self.evaluate();
+        self.sweep();
+        self.refresh_view();
+        self.checkpoint();
     }
 
     fn receive(&mut self, message: Message) {

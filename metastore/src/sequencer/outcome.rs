@@ -173,7 +173,7 @@ impl Sequencer {
     }
 
     /// No more writes. What was sent may be there; what was only queued is not.
-    fn stop(&mut self, reason: String) {
+    pub(super) fn stop(&mut self, reason: String) {
         tracing::error!(reason, "the store takes no more writes");
         let _earlier = self.shared.failure.set(reason.clone());
         let mut is_lost = false;

@@ -1,6 +1,8 @@
 //! Each thing an engine can answer, and what callers, readers and watchers then see.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::common::*;
 use sluice_metastore::engine::memory::{Gate, Script};
@@ -291,4 +293,51 @@ async fn a_closed_store_answers_what_was_queued_and_ends_watches() {
         Err(Error::Stopped { .. })
     ));
     assert_eq!(other.failure().unwrap(), "the store was closed");
+}
+
+/// Once, the thread's panic left its inbox open: later writers put their requests there and waited
+/// for ever, and so did whoever closed the store.
+#[tokio::test]
+async fn a_panic_of_the_thread_stops_the_store_and_says_so() {
+    let is_broken = Arc::new(AtomicBool::new(false));
+    let clock = Arc::clone(&is_broken);
+    let options = StoreOptions {
+        // The one place where the thread runs code of the caller's.
+        now: Arc::new(move || {
+            let of_store = std::thread::current().name() == Some("sluice-store");
+            assert!(!(of_store && clock.load(Ordering::SeqCst)), "clock broke");
+            Instant::now()
+        }),
+        ..StoreOptions::default()
+    };
+    let (engine, store) = fresh_with(options);
+    create(&store, "/old", "v").await;
+    let gate = Gate::new();
+    engine.script([Script::Slow(gate.clone())]);
+    let mut watcher = watch(&store, prefix("/"), 2);
+    let sent = start_put(&store, "/a");
+    reached(&gate).await;
+    is_broken.store(true, Ordering::SeqCst);
+    let queued = start_put(&store, "/b").await.unwrap();
+    assert!(
+        matches!(&queued, Err(Error::Stopped { reason }) if reason.contains("clock broke")),
+        "{queued:?}"
+    );
+    let sent = sent.await.unwrap();
+    assert!(matches!(sent, Err(Error::Uncertain { .. })), "{sent:?}");
+    let later = store.txn(create_txn("/c", "v")).await;
+    assert!(
+        matches!(&later, Err(Error::Stopped { reason }) if reason.contains("clock broke")),
+        "{later:?}"
+    );
+    assert!(store.failure().unwrap().contains("clock broke"));
+    assert_eq!(count(&store, prefix("/"), None), 1, "reads go on");
+    assert_eq!(take(&mut watcher, 1).await.len(), 1);
+    let end = next(&mut watcher).await;
+    assert!(matches!(end, Err(Error::Stopped { .. })));
+    gate.release();
+    let closed = tokio::time::timeout(Duration::from_secs(10), store.close()).await;
+    closed.expect("it lets the engine go");
+    let again = Store::open(engine.reopened(), StoreOptions::default()).unwrap();
+    assert_eq!(count(&again, key("/b"), None), 0, "Stopped was the truth");
 }
