@@ -6,7 +6,7 @@
 #
 # usage: build.sh PART...
 # parts: kube-apiserver kubectl kube-controller-manager kube-scheduler etcd etcdctl benchmark
-#        loop protobuf (the suites' own clients, from e2e/clients)
+#        loop protobuf informer (the suites' own clients, from e2e/clients)
 set -u
 
 K8S_VERSION=${SLUICE_K8S_VERSION:-1.36.2}
@@ -126,7 +126,7 @@ for part in "$@"; do
     etcd) build_part etcd "$ETCD_VERSION" etcd_module go.etcd.io/etcd/server/v3 "" ;;
     etcdctl) build_part etcdctl "$ETCD_VERSION" etcd_module go.etcd.io/etcd/etcdctl/v3 "" ;;
     benchmark) build_part benchmark "$BENCHMARK_VERSION" benchmark_module go.etcd.io/etcd/v3/tools/benchmark "" ;;
-    loop | protobuf) build_part "$part" "$(clients_version)" clients_module "./$part" "" ;;
+    loop | protobuf | informer) build_part "$part" "$(clients_version)" clients_module "./$part" "" ;;
     *) say "unknown part: $part"; exit 2 ;;
     esac
 done
