@@ -11,7 +11,8 @@
 //!
 //! Of watches: *ordered*, *unique*, *atomic per revision*, *reliable*, *resumable*,
 //! *bookmarkable* (a progress mark at R means every event up to R was delivered before it),
-//! *previous value right*, *create flag right*.
+//! *previous value right*, *create flag right*. `DESIGN.md` says of each what holds it and which
+//! test tells, and how batches and checkpoints are laid out.
 
 mod codec;
 pub mod engine;

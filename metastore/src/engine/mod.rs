@@ -97,8 +97,8 @@ pub enum Recovered {
 /// 9. A batch that takes no revision and stands at the checkpoint's own revision may come back
 ///    though the checkpoint has it: housekeeping must bear being applied again, in order, on top
 ///    of its own outcome (assignments, not increments).
-/// 10. A checkpoint's `at` is the `last` of a durable batch, and what it holds was taken after the
-///     checkpoint before it had returned.
+/// 10. A checkpoint's `at` is the `last` of a durable batch, and what it holds has every batch that
+///     was in the log when the checkpoint before it returned, its outcome heard or not.
 pub trait Engine: Send + Sync + 'static {
     /// Takes the lock for `holder` and raises the epoch in the same step.
     ///
