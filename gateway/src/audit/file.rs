@@ -2,7 +2,8 @@
 //!
 //! Rotated files carry the time of their rotation in their name, like a kube-apiserver's:
 //! `audit.log` becomes `audit-2026-01-31T13-00-00.000.log`. A disk that refuses does not stop the
-//! process: the refusal is logged once, and writing is tried again with each event.
+//! process: the refusal is logged once, what was lost is counted, and writing is tried again with
+//! each event.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write as _};
@@ -31,6 +32,9 @@ pub struct FileSink {
     failing: bool,
     /// The line being written; kept for its room.
     text: Vec<u8>,
+    /// Lines that are in the buffer, or may be.
+    unflushed: u64,
+    lost: u64,
 }
 
 impl FileSink {
@@ -46,6 +50,8 @@ impl FileSink {
             written,
             failing: false,
             text: Vec::new(),
+            unflushed: 0,
+            lost: 0,
         })
     }
 
@@ -55,14 +61,21 @@ impl FileSink {
         match self.append() {
             Ok(()) => self.failing = false,
             Err(e) => {
-                if !self.failing {
-                    let path = self.options.path.display();
-                    tracing::error!(%path, error = %e, "audit events cannot be written");
-                }
-                self.failing = true;
-                self.file = None;
+                self.lost += 1;
+                self.fail(&e);
             }
         }
+    }
+
+    /// What is in the buffer goes with the file.
+    fn fail(&mut self, error: &std::io::Error) {
+        if !self.failing {
+            let path = self.options.path.display();
+            tracing::error!(%path, %error, "audit events cannot be written");
+        }
+        self.failing = true;
+        self.file = None;
+        self.lost += std::mem::take(&mut self.unflushed);
     }
 
     fn append(&mut self) -> std::io::Result<()> {
@@ -80,24 +93,39 @@ impl FileSink {
         };
         file.write_all(&self.text)?;
         self.written += length;
+        self.unflushed += 1;
         Ok(())
     }
 
+    /// Begins a new file. One that cannot be moved is written on, and one that cannot be removed
+    /// stays: neither costs an event.
     fn rotate(&mut self) -> std::io::Result<()> {
-        if let Some(mut file) = self.file.take() {
+        if let Some(file) = &mut self.file {
             file.flush()?;
+            self.unflushed = 0;
         }
+        // Also where it fails: it is tried again when as much has been written once more.
+        self.written = 0;
         let path = &self.options.path;
-        std::fs::rename(path, rotated_name(path))?;
-        let mut old = rotated(path)?;
+        if let Err(error) = std::fs::rename(path, rotated_name(path)) {
+            tracing::error!(path = %path.display(), %error, "the audit file cannot be rotated");
+            return Ok(());
+        }
+        self.file = None;
+        if let Err(error) = self.remove_surplus() {
+            tracing::warn!(path = %path.display(), %error, "an old audit file cannot be removed");
+        }
+        Ok(())
+    }
+
+    fn remove_surplus(&self) -> std::io::Result<()> {
+        let mut old = rotated(&self.options.path)?;
         // Names sort by time.
         old.sort();
         let surplus = old.len().saturating_sub(self.options.backups_max);
-        for path in old.iter().take(surplus) {
-            std::fs::remove_file(path)?;
-        }
-        self.written = 0;
-        Ok(())
+        let removed = old.iter().take(surplus).map(std::fs::remove_file);
+        // One that stays does not keep the others.
+        removed.fold(Ok(()), std::io::Result::and)
     }
 }
 
@@ -111,13 +139,15 @@ impl Sink for FileSink {
     }
 
     fn flush(&mut self) {
-        if let Some(file) = &mut self.file
-            && let Err(e) = file.flush()
-        {
-            let path = self.options.path.display();
-            tracing::error!(%path, error = %e, "audit events cannot be written");
-            self.file = None;
+        match self.file.as_mut().map(std::io::Write::flush) {
+            Some(Err(e)) => self.fail(&e),
+            Some(Ok(())) => self.unflushed = 0,
+            None => {}
         }
+    }
+
+    fn take_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.lost)
     }
 }
 

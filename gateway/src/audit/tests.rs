@@ -124,3 +124,71 @@ fn a_stuck_disk_costs_events_and_never_waits() {
     );
     drop(release);
 }
+
+#[test]
+fn an_old_file_that_cannot_be_removed_costs_no_event() {
+    let dir = tempfile::tempdir().unwrap();
+    // A folder by the name of a rotated file cannot be removed as one.
+    let obstacle = dir.path().join("audit-2020-01-01T00-00-00.000000.log");
+    std::fs::create_dir(&obstacle).unwrap();
+    let recorder = spawn(vec![file(dir.path(), 2000, 0)]).unwrap();
+    for _ in 0..20 {
+        recorder.event(event("/api/v1/pods"));
+    }
+    recorder.flush(Duration::from_secs(10));
+    assert_eq!(recorder.dropped(), 0);
+    let text = std::fs::read_to_string(dir.path().join("audit.log")).unwrap();
+    assert!(text.ends_with("}\n"), "the file is still written");
+    assert!(obstacle.exists());
+    let files = std::fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(files, 2, "the others are removed");
+}
+
+#[test]
+fn events_that_a_full_disk_refuses_are_counted() {
+    let options = FileOptions {
+        path: "/dev/full".into(),
+        bytes_max: 1 << 30,
+        backups_max: 2,
+    };
+    let recorder = spawn(vec![Box::new(FileSink::open(options).unwrap())]).unwrap();
+    for _ in 0..3 {
+        recorder.event(event("/api/v1/pods"));
+    }
+    recorder.flush(Duration::from_secs(10));
+    // The second time the writer has told of the first.
+    recorder.flush(Duration::from_secs(10));
+    assert_eq!(recorder.dropped(), 3);
+}
+
+#[test]
+fn the_end_does_not_wait_for_a_stuck_disk_with_a_full_queue() {
+    let (release, stuck) = std::sync::mpsc::channel();
+    let recorder = spawn(vec![Box::new(Stuck(stuck))]).unwrap();
+    let one = event("/api/v1/pods");
+    while recorder.dropped() == 0 {
+        recorder.event(one.clone());
+    }
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        recorder.flush(Duration::from_millis(50));
+        // The test may have given up.
+        let _ = done.send(());
+    });
+    ended.recv_timeout(Duration::from_secs(20)).unwrap();
+    drop(release);
+}
+
+#[test]
+fn long_uris_do_not_fill_the_memory_behind_a_stuck_disk() {
+    let (release, stuck) = std::sync::mpsc::channel();
+    let recorder = spawn(vec![Box::new(Stuck(stuck))]).unwrap();
+    let uri: &'static str = format!("/api/v1/pods?x={}", "y".repeat(60_000)).leak();
+    let long = event(uri);
+    for _ in 0..2_000 {
+        recorder.event(long.clone());
+    }
+    let kept = 2_000 - recorder.dropped();
+    assert!((1_000..1_200).contains(&kept), "{kept}");
+    drop(release);
+}

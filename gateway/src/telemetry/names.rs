@@ -31,7 +31,7 @@ pub(super) const ENDPOINT_READY: &str = "sluice_endpoint_ready";
 pub(super) const ENDPOINT_INFLIGHT: &str = "sluice_endpoint_inflight_requests";
 /// Requests an endpoint was given.
 pub(super) const ENDPOINT_REQUESTS: &str = "sluice_endpoint_requests_total";
-/// Audit events lost since the writer could not keep up.
+/// Audit events lost: the writer could not keep up, or the file could not be written.
 pub(super) const AUDIT_DROPPED: &str = "sluice_audit_events_dropped_total";
 /// The configuration's generation.
 pub(super) const CONFIG_GENERATION: &str = "sluice_config_generation";
