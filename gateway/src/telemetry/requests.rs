@@ -30,6 +30,8 @@ pub enum ServedAs {
 type Key = (usize, Verb, u16);
 
 struct Bound {
+    /// Held, so that no other cluster's name comes to lie at the address that is the key.
+    _cluster: Arc<str>,
     requests: BoundCounter<u64>,
     duration: BoundHistogram<f64>,
 }
@@ -140,10 +142,12 @@ impl RequestMetrics {
     }
 
     fn bind(&self, key: Key, cluster: &Arc<str>, verb: Verb, code: u16) -> Arc<Bound> {
+        let held = Arc::clone(cluster);
         let cluster = KeyValue::new("cluster", cluster.to_string());
         let verb = KeyValue::new("verb", verb.as_str());
         let code = KeyValue::new("code", i64::from(code));
         let bound = Arc::new(Bound {
+            _cluster: held,
             requests: self
                 .inner
                 .requests

@@ -44,3 +44,22 @@ fn what_is_counted_is_read_under_its_name() {
         "{text}"
     );
 }
+
+#[test]
+fn a_reload_does_not_count_one_cluster_under_the_name_of_another() {
+    let telemetry = Telemetry::new().unwrap();
+    let requests = telemetry.requests();
+    // Names of one length, each freed before the next is made, as over reloads: allocators hand
+    // the same place out again.
+    for round in 0..200 {
+        let cluster: Arc<str> = format!("cluster-{round:03}").into();
+        requests.answered(&cluster, Verb::Get, 200, None);
+    }
+    let text = telemetry.text().unwrap();
+    for round in 0..200 {
+        let line = format!(
+            "apiserver_request_total{{cluster=\"cluster-{round:03}\",code=\"200\",verb=\"get\"}} 1"
+        );
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+}
