@@ -1,5 +1,6 @@
 //! What the gateway's reader of protobuf bodies is made of and held against is what Kubernetes' own
-//! types and encoders say: both are written anew and compared with what is committed.
+//! types and encoders say: both are written anew and compared with what is committed. Its refusals
+//! in protobuf say to their decoder what they say in JSON.
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use std::collections::BTreeMap;
@@ -52,5 +53,30 @@ fn table_and_fixtures_are_those_of_kubernetes_own_types() {
             old.get(&name) == Some(&bytes),
             "fixtures/protobuf/{name}: {REMEDY}"
         );
+    }
+}
+
+#[test]
+fn a_refusal_in_protobuf_tells_a_go_client_all_of_it() {
+    let Some(parts) = Parts::find(&["protobuf"]) else {
+        return;
+    };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gateway/fixtures/status");
+    let names: Vec<_> = files(&folder).into_keys().collect();
+    let encoded: Vec<_> = names
+        .iter()
+        .filter_map(|it| it.strip_suffix(".pb"))
+        .collect();
+    assert!(!encoded.is_empty());
+    for name in encoded {
+        let read = Command::new(parts.path("protobuf"))
+            .arg("read")
+            .arg(folder.join(format!("{name}.pb")))
+            .output()
+            .unwrap();
+        assert!(read.status.success(), "{name}: {read:?}");
+        let json = |bytes: &[u8]| serde_json::from_slice::<serde_json::Value>(bytes).unwrap();
+        let expected = fs::read(folder.join(format!("{name}.json"))).unwrap();
+        assert_eq!(json(&read.stdout), json(&expected), "{name}");
     }
 }

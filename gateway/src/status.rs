@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Response, StatusCode};
+use serde_json::Value;
 
 use crate::body::Body;
 
@@ -69,9 +70,9 @@ pub struct Refusal {
     /// The rule, breaker or limit that refused.
     pub rule: Option<String>,
     /// `Status.details`, already JSON, where Kubernetes' clients look into it.
-    pub details: Option<serde_json::Value>,
+    pub details: Option<Value>,
     /// `Status.metadata`, already JSON; boxed, for only a list whose version is gone has one.
-    pub metadata: Option<Box<serde_json::Value>>,
+    pub metadata: Option<Box<Value>>,
 }
 
 impl Refusal {
@@ -137,7 +138,7 @@ impl Refusal {
         response
     }
 
-    fn details_json(&self) -> serde_json::Value {
+    fn details_json(&self) -> Value {
         let mut details = self
             .details
             .clone()
@@ -172,25 +173,13 @@ impl Refusal {
 
     /// `runtime.Unknown` around `meta/v1.Status` (kubernetes-semantics 5.1): magic, then fields.
     fn encode_protobuf(&self) -> Bytes {
-        let mut details = Vec::new();
-        if let Some(rule) = &self.rule {
-            let mut cause = Vec::new();
-            put_field(&mut cause, 1, b"SluiceRule");
-            put_field(&mut cause, 2, rule.as_bytes());
-            put_field(&mut details, 4, &cause);
-        }
-        if let Some(seconds) = self.retry_after {
-            details.push(5 << 3);
-            put_varint(&mut details, u64::from(seconds));
-        }
         let mut status = Vec::new();
-        put_field(&mut status, 1, b"");
+        put_field(&mut status, 1, &metadata_protobuf(self.metadata.as_deref()));
         put_field(&mut status, 2, b"Failure");
         put_field(&mut status, 3, self.message.as_bytes());
         put_field(&mut status, 4, self.reason.as_bytes());
-        put_field(&mut status, 5, &details);
-        status.push(6 << 3);
-        put_varint(&mut status, u64::from(self.code.as_u16()));
+        put_field(&mut status, 5, &details_protobuf(&self.details_json()));
+        put_number(&mut status, 6, u64::from(self.code.as_u16()));
         let mut type_meta = Vec::new();
         put_field(&mut type_meta, 1, b"v1");
         put_field(&mut type_meta, 2, b"Status");
@@ -200,6 +189,55 @@ impl Refusal {
         put_field(&mut out, 3, b"");
         put_field(&mut out, 4, b"");
         Bytes::from(out)
+    }
+}
+
+/// `meta/v1.ListMeta`.
+fn metadata_protobuf(metadata: Option<&Value>) -> Vec<u8> {
+    let mut out = Vec::new();
+    let metadata = metadata.unwrap_or(&Value::Null);
+    put_texts(
+        &mut out,
+        metadata,
+        &[(2, "resourceVersion"), (3, "continue")],
+    );
+    if let Some(count) = metadata.get("remainingItemCount").and_then(Value::as_u64) {
+        put_number(&mut out, 4, count);
+    }
+    out
+}
+
+/// `meta/v1.StatusDetails`: clients find in its causes what a code does not say.
+fn details_protobuf(details: &Value) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_texts(&mut out, details, &[(1, "name"), (2, "group"), (3, "kind")]);
+    for cause in details
+        .get("causes")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
+        let mut told = Vec::new();
+        put_texts(
+            &mut told,
+            cause,
+            &[(1, "reason"), (2, "message"), (3, "field")],
+        );
+        put_field(&mut out, 4, &told);
+    }
+    if let Some(seconds) = details.get("retryAfterSeconds").and_then(Value::as_u64) {
+        put_number(&mut out, 5, seconds);
+    }
+    put_texts(&mut out, details, &[(6, "uid")]);
+    out
+}
+
+/// The text fields that `object` has, by their numbers.
+fn put_texts(buf: &mut Vec<u8>, object: &Value, fields: &[(u8, &str)]) {
+    for (number, field) in fields {
+        if let Some(text) = object.get(field).and_then(Value::as_str) {
+            put_field(buf, *number, text.as_bytes());
+        }
     }
 }
 
@@ -223,6 +261,11 @@ fn put_field(buf: &mut Vec<u8>, number: u8, content: &[u8]) {
     buf.push((number << 3) | 2);
     put_varint(buf, content.len() as u64);
     buf.extend_from_slice(content);
+}
+
+fn put_number(buf: &mut Vec<u8>, field: u8, number: u64) {
+    buf.push(field << 3);
+    put_varint(buf, number);
 }
 
 fn put_varint(buf: &mut Vec<u8>, mut number: u64) {
@@ -262,11 +305,59 @@ mod tests {
         );
         refusal.retry_after = Some(3);
         refusal.rule = Some("noisy".into());
-        let json: serde_json::Value = serde_json::from_slice(&refusal.encode_json()).unwrap();
+        let json: Value = serde_json::from_slice(&refusal.encode_json()).unwrap();
         assert_eq!(json["details"]["retryAfterSeconds"], 3);
         assert_eq!(json["details"]["causes"][0]["message"], "noisy");
         let response = refusal.into_response(&HeaderMap::new());
         assert_eq!(response.headers()[RETRY_AFTER], "3");
         assert_eq!(response.headers()[ORIGIN_HEADER], "limit");
+    }
+
+    /// Both encodings of refusals, with everything that one can say.
+    fn samples() -> Vec<(&'static str, Refusal)> {
+        let slow = "too many requests: rule a/noisy admits one each 1s, 1 in a burst";
+        let code = StatusCode::TOO_MANY_REQUESTS;
+        let mut limit = Refusal::new(Stage::Limit, code, "TooManyRequests", slow);
+        limit.retry_after = Some(300);
+        limit.rule = Some("a/noisy".into());
+        let code = StatusCode::GONE;
+        let mut expired = Refusal::new(Stage::Api, code, "Expired", "too old");
+        let metadata = serde_json::json!({"continue": "t", "remainingItemCount": 1234});
+        expired.metadata = Some(Box::new(metadata));
+        let details = serde_json::json!({
+            "name": "n", "group": "apps", "kind": "deployments", "uid": "7",
+            "causes": [
+                {"reason": "FieldValueInvalid", "message": "no \u{e9}", "field": "spec.replicas"},
+                {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"},
+            ],
+        });
+        let code = StatusCode::UNPROCESSABLE_ENTITY;
+        let mut invalid = Refusal::new(Stage::Api, code, "Invalid", "it is \u{201c}bad\u{201d}");
+        invalid.details = Some(details);
+        let unknown = Refusal::new(
+            Stage::Authn,
+            StatusCode::UNAUTHORIZED,
+            "Unauthorized",
+            "who?",
+        );
+        vec![
+            ("expired", expired),
+            ("invalid", invalid),
+            ("limit", limit),
+            ("unauthorized", unknown),
+        ]
+    }
+
+    /// The fixtures are read by Kubernetes' own decoder in the suite `protobuf`.
+    #[test]
+    fn protobuf_says_all_that_json_says() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/status");
+        for (name, refusal) in samples() {
+            let fixture = |kind| std::fs::read(format!("{folder}/{name}.{kind}")).unwrap();
+            let json: Value = serde_json::from_slice(&refusal.encode_json()).unwrap();
+            let expected: Value = serde_json::from_slice(&fixture("json")).unwrap();
+            assert_eq!(json, expected, "{name}");
+            assert_eq!(refusal.encode_protobuf(), fixture("pb"), "{name}");
+        }
     }
 }

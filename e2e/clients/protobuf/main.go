@@ -3,6 +3,7 @@
 //
 //	protobuf table          the messages and fields of every kind served: gateway/src/api/protobuf/fields.txt
 //	protobuf golden FOLDER  objects in both encodings: gateway/fixtures/protobuf
+//	protobuf read FILE      what a client makes of a protobuf answer of the gateway, as JSON
 //
 // Both are committed, as the gateway is built without Go; the suite protobuf writes them anew and
 // compares.
@@ -98,6 +99,18 @@ func golden(folder string) {
 	check(os.WriteFile(filepath.Join(folder, "every.jsonl"), lines.Bytes(), 0o644))
 }
 
+// read decodes as a typed client does, which knows the encoding by its first bytes.
+func read(file string) {
+	answer, err := os.ReadFile(file)
+	check(err)
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(answer, nil, nil)
+	check(err)
+	text, err := json.Marshal(object)
+	check(err)
+	_, err = os.Stdout.Write(text)
+	check(err)
+}
+
 func check(err error) {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "protobuf: %v\n", err)
@@ -113,8 +126,10 @@ func main() {
 		check(err)
 	case len(os.Args) == 3 && os.Args[1] == "golden":
 		golden(os.Args[2])
+	case len(os.Args) == 3 && os.Args[1] == "read":
+		read(os.Args[2])
 	default:
-		fmt.Fprintln(os.Stderr, "usage: protobuf table | protobuf golden FOLDER")
+		fmt.Fprintln(os.Stderr, "usage: protobuf table | protobuf golden FOLDER | protobuf read FILE")
 		os.Exit(2)
 	}
 }
