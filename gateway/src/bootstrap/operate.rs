@@ -92,8 +92,8 @@ pub(super) fn handles(parts: Parts<'_>) -> AdminHandles {
     }
 }
 
-/// Alive: the store can still write. Ready: configuration applied, each cluster probed, and no
-/// drain under way.
+/// Alive: the store can still write. Ready: configuration applied, each cluster probed and one of
+/// them usable, and no drain under way.
 fn health(
     snapshot: &Snapshot,
     control: &ControlHandle,
@@ -123,18 +123,42 @@ fn health(
     });
     let snapshot = Arc::clone(snapshot);
     checks.register("clusters", Probe::Ready, move || {
-        let unready: Vec<String> = gauges::clusters(&snapshot.load())
-            .iter()
-            .filter(|cluster| !cluster.is_ready())
-            .map(|cluster| cluster.name())
-            .collect();
-        if unready.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("no endpoint is ready in: {}", unready.join(", ")))
-        }
+        let snapshot = snapshot.load();
+        let clusters = gauges::clusters(&snapshot);
+        let has_api = snapshot.routes().count() > clusters.len();
+        let found = clusters.iter().map(|cluster| Found {
+            name: cluster.name(),
+            is_probed: cluster.is_probed(),
+            is_usable: cluster.is_ready(),
+        });
+        can_serve(has_api, &found.collect::<Vec<_>>())
     });
     checks
+}
+
+/// What probes say of a cluster.
+struct Found {
+    name: String,
+    is_probed: bool,
+    is_usable: bool,
+}
+
+/// Whether requests make sense here. One cluster's outage must not take the others' gateway away:
+/// its own requests are told 503. Only where nothing is usable another replica may do better.
+fn can_serve(has_api: bool, clusters: &[Found]) -> Result<(), String> {
+    let names = |picked: &dyn Fn(&&Found) -> bool| {
+        let names = clusters.iter().filter(picked).map(|it| &*it.name);
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let unprobed = names(&|it| !it.is_probed);
+    if !unprobed.is_empty() {
+        return Err(format!("no endpoint has been probed yet in: {unprobed}"));
+    }
+    if has_api || clusters.is_empty() || clusters.iter().any(|it| it.is_usable) {
+        Ok(())
+    } else {
+        Err(format!("no endpoint is ready in: {}", names(&|_| true)))
+    }
 }
 
 fn show_endpoints(snapshot: &RoutingSnapshot) -> Value {
@@ -319,5 +343,29 @@ impl AuditSink for Written {
             },
             code: if outcome.is_ok() { 200 } else { 409 },
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_clusters_outage_does_not_take_the_others_gateway_away() {
+        let found = |name: &str, is_probed, is_usable| Found {
+            name: name.to_owned(),
+            is_probed,
+            is_usable,
+        };
+        let (up, down) = (found("up", true, true), found("down", true, false));
+        assert_eq!(can_serve(false, &[up, down]), Ok(()));
+        let down = || found("down", true, false);
+        let said = can_serve(false, &[down()]).unwrap_err();
+        assert!(said.contains("down"), "{said}");
+        assert_eq!(can_serve(true, &[down()]), Ok(()), "the API is served");
+        let early = [found("up", true, true), found("new", false, false)];
+        let said = can_serve(true, &early).unwrap_err();
+        assert!(said.contains("new") && !said.contains("up,"), "{said}");
+        assert_eq!(can_serve(false, &[]), Ok(()));
     }
 }

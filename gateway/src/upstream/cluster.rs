@@ -174,6 +174,14 @@ impl Cluster {
             .any(|m| usable(m.endpoint.standing.get()))
     }
 
+    /// Whether some endpoint has been probed, however that went.
+    #[must_use]
+    pub fn is_probed(&self) -> bool {
+        let view = self.view.load();
+        let probed = |m: &Member| m.endpoint.standing.get() != ProbeState::Unprobed;
+        view.members.iter().any(probed)
+    }
+
     /// What has been counted.
     #[must_use]
     pub fn counters(&self) -> &ClusterCounters {
