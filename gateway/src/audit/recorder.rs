@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
+
 use super::event::{AdminChange, Event};
-use crate::clock;
 
 /// Events waiting for the writer: at about half a kilobyte each this is 16 MiB at the most, and at
 /// 10,000 requests a second three seconds of a disk that does not answer.
@@ -19,8 +20,9 @@ const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// What an event takes beside its texts.
 const EVENT_BYTES: usize = 512;
 
-/// How often the end looks for room in a full queue.
-const FLUSH_TICK: Duration = Duration::from_millis(10);
+/// How long the writer lets events gather once one has come: a waking a request would cost more
+/// than writing its line.
+const GATHER: Duration = Duration::from_millis(10);
 
 /// How long a written line may wait in the writer's buffer when nothing else comes.
 const FLUSH_AFTER: Duration = Duration::from_millis(200);
@@ -48,15 +50,37 @@ enum Message {
 /// A handle to the writer; cheap to clone.
 #[derive(Clone)]
 pub struct Recorder {
-    queue: SyncSender<Message>,
     shared: Arc<Shared>,
+    /// Tells the writer when the last handle is gone.
+    _open: Arc<Open>,
 }
 
-/// What handles and writer both count.
+/// What handles and writer share.
 #[derive(Default)]
 struct Shared {
+    queue: Mutex<Queue>,
+    /// Rung when the queue is no longer empty, or the writer shall not let it grow.
+    bell: Condvar,
     dropped: AtomicU64,
     queued_bytes: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Queue {
+    messages: Vec<Message>,
+    /// Messages handed over and not yet written, those the writer has taken among them.
+    pending: usize,
+    is_hurried: bool,
+    is_closed: bool,
+}
+
+struct Open(Arc<Shared>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.queue.lock().is_closed = true;
+        self.0.bell.notify_one();
+    }
 }
 
 impl Recorder {
@@ -86,26 +110,30 @@ impl Recorder {
     /// Waits until everything handed over so far is written; for the end of the process and tests.
     /// Blocks, up to `limit`.
     pub fn flush(&self, limit: Duration) {
-        let deadline = clock::now() + limit;
-        let left = || deadline.saturating_duration_since(clock::now());
         let (done, wait) = sync_channel(1);
-        let mut message = Message::Flush(done);
-        while let Err(refused) = self.queue.try_send(message) {
-            let TrySendError::Full(again) = refused else {
-                return;
-            };
-            if left().is_zero() {
-                return;
-            }
-            message = again;
-            std::thread::sleep(FLUSH_TICK);
+        {
+            let mut queue = self.shared.queue.lock();
+            queue.messages.push(Message::Flush(done));
+            queue.is_hurried = true;
         }
+        self.shared.bell.notify_one();
         // A writer that does not answer in time has been given its chance.
-        let _ = wait.recv_timeout(left());
+        let _ = wait.recv_timeout(limit);
     }
 
     fn send(&self, message: Message) -> bool {
-        self.queue.try_send(message).is_ok()
+        let mut queue = self.shared.queue.lock();
+        if queue.pending >= QUEUE_MAX {
+            return false;
+        }
+        queue.pending += 1;
+        let was_empty = queue.messages.is_empty();
+        queue.messages.push(message);
+        drop(queue);
+        if was_empty {
+            self.shared.bell.notify_one();
+        }
+        true
     }
 }
 
@@ -136,51 +164,89 @@ fn size(event: &Event) -> usize {
 /// # Errors
 /// When the thread cannot be started.
 pub fn spawn(sinks: Vec<Box<dyn Sink>>) -> std::io::Result<Recorder> {
-    let (queue, messages) = sync_channel(QUEUE_MAX);
     let shared = Arc::new(Shared::default());
+    let writer = Writer {
+        shared: Arc::clone(&shared),
+        sinks,
+        is_unflushed: false,
+    };
     std::thread::Builder::new()
         .name("audit".to_owned())
-        .spawn({
-            let shared = Arc::clone(&shared);
-            move || write(&messages, sinks, &shared)
-        })?;
-    Ok(Recorder { queue, shared })
+        .spawn(move || writer.run())?;
+    Ok(Recorder {
+        _open: Arc::new(Open(Arc::clone(&shared))),
+        shared,
+    })
 }
 
-fn write(messages: &Receiver<Message>, mut sinks: Vec<Box<dyn Sink>>, shared: &Shared) {
-    let mut unflushed = false;
-    loop {
-        let lost: u64 = sinks.iter_mut().map(|sink| sink.take_lost()).sum();
-        if lost > 0 {
-            shared.lose(lost, "they cannot be written");
+struct Writer {
+    shared: Arc<Shared>,
+    sinks: Vec<Box<dyn Sink>>,
+    is_unflushed: bool,
+}
+
+impl Writer {
+    fn run(mut self) {
+        let mut batch = Vec::new();
+        loop {
+            let is_closed = self.shared.take(&mut batch);
+            if batch.is_empty() {
+                self.flush();
+                if is_closed {
+                    return;
+                }
+            }
+            for message in batch.drain(..) {
+                self.write(message);
+            }
+            let lost: u64 = self.sinks.iter_mut().map(|sink| sink.take_lost()).sum();
+            if lost > 0 {
+                self.shared.lose(lost, "they cannot be written");
+            }
         }
-        match messages.recv_timeout(FLUSH_AFTER) {
-            Ok(Message::Event(event)) => {
-                sinks.iter_mut().for_each(|sink| sink.event(&event));
-                shared
+    }
+
+    fn write(&mut self, message: Message) {
+        match message {
+            Message::Event(event) => {
+                self.sinks.iter_mut().for_each(|sink| sink.event(&event));
+                self.shared
                     .queued_bytes
                     .fetch_sub(size(&event), Ordering::Relaxed);
-                unflushed = true;
             }
-            Ok(Message::Admin(change)) => {
-                sinks.iter_mut().for_each(|sink| sink.admin(&change));
-                unflushed = true;
+            Message::Admin(change) => {
+                self.sinks.iter_mut().for_each(|sink| sink.admin(&change));
             }
-            Ok(Message::Flush(done)) => {
-                sinks.iter_mut().for_each(|sink| sink.flush());
-                unflushed = false;
+            Message::Flush(done) => {
+                self.flush();
                 // Whoever asked may have stopped waiting.
                 let _ = done.try_send(());
-            }
-            Err(RecvTimeoutError::Timeout) if unflushed => {
-                sinks.iter_mut().for_each(|sink| sink.flush());
-                unflushed = false;
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                sinks.iter_mut().for_each(|sink| sink.flush());
                 return;
             }
         }
+        self.is_unflushed = true;
+        self.shared.queue.lock().pending -= 1;
+    }
+
+    fn flush(&mut self) {
+        if std::mem::take(&mut self.is_unflushed) {
+            self.sinks.iter_mut().for_each(|sink| sink.flush());
+        }
+    }
+}
+
+impl Shared {
+    /// Takes what has gathered; nothing when none came for a while. Says whether no more will come.
+    fn take(&self, batch: &mut Vec<Message>) -> bool {
+        let mut queue = self.queue.lock();
+        if queue.messages.is_empty() && !queue.is_closed {
+            self.bell.wait_for(&mut queue, FLUSH_AFTER);
+        }
+        if !queue.messages.is_empty() && !queue.is_hurried && !queue.is_closed {
+            self.bell.wait_for(&mut queue, GATHER);
+        }
+        std::mem::swap(batch, &mut queue.messages);
+        queue.is_hurried = false;
+        queue.is_closed
     }
 }
