@@ -43,4 +43,4 @@ bench: ## measure beside peers in one run (needs Go, nginx or haproxy, python3)
 	e2e/bench/run.sh
 
 fuzz: ## random inputs for SECONDS= against the parsers, from SEED=
-	SLUICE_FUZZ_SECONDS=$(SECONDS) SLUICE_FUZZ_SEED=$(SEED) $(CARGO) test --locked --release -p sluice-e2e --test fuzz -- --nocapture
+	SLUICE_FUZZ_SECONDS=$(SECONDS) SLUICE_FUZZ_SEED=$(SEED) $(CARGO) test --locked -p sluice-e2e --test fuzz -- --nocapture

@@ -91,7 +91,8 @@ impl<'de> Visitor<'de> for Seek<'_> {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
-        Ok(self.plain(value))
+        // As it is written: "1e9" is stored as "1000000000.0", which is no integer.
+        Ok(self.plain(Value::from(value)))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Self::Value, E> {
