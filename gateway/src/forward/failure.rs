@@ -114,6 +114,21 @@ pub(super) fn foreign_redirect() -> Refusal {
     )
 }
 
+/// The upstream's 401 to the gateway: told as one, it would make clients throw good credentials
+/// away and ask their issuers for new ones. A wait is only told for reads, which a webhook's
+/// verdict cannot be behind.
+pub(super) fn not_let_in(endpoint: &str, is_read: bool) -> Refusal {
+    let mut refusal = Refusal::unavailable(
+        Stage::Forward,
+        format!(
+            "upstream={endpoint} does not accept the gateway's own credential; renew the one that \
+             the cluster's `credentials` name"
+        ),
+    );
+    refusal.retry_after = refusal.retry_after.filter(|_| is_read);
+    refusal
+}
+
 pub(super) fn loop_detected() -> Refusal {
     Refusal::new(
         Stage::Forward,

@@ -36,7 +36,8 @@ use crate::context::RequestContext;
 use crate::request::RequestInfo;
 use crate::status::Refusal;
 use crate::upstream::{
-    Cluster, Kept, Lease, LoadClass, Outcome, SendBody, SendFailure, Ticket, Tried, View,
+    Cluster, IdentityMode, Kept, Lease, LoadClass, Outcome, SendBody, SendFailure, Ticket, Tried,
+    View,
 };
 use body::Hold;
 use failure::Failure;
@@ -164,7 +165,7 @@ impl Outgoing {
                         continue;
                     }
                     let hold = Hold::new(view, ticket, lease);
-                    return self.respond(ctx, response, hold);
+                    return self.respond(view, ctx, response, hold);
                 }
                 Err(failure) => {
                     ticket
@@ -294,6 +295,7 @@ impl Outgoing {
 
     fn respond(
         &self,
+        view: &View,
         ctx: &RequestContext,
         response: Response<Incoming>,
         hold: Hold,
@@ -302,8 +304,13 @@ impl Outgoing {
             kept.forget();
         }
         let (mut parts, incoming) = response.into_parts();
-        if parts.status.is_redirection() && self.shape.is_telling {
+        if parts.status.is_redirection() && !self.shape.is_proxied {
             refuse_foreign_redirect(&parts.headers)?;
+        }
+        // The caller is known: it is the gateway's own credential that did not hold.
+        let is_callers = view.spec.identity == IdentityMode::PassThrough || !self.shape.is_own;
+        if parts.status == StatusCode::UNAUTHORIZED && !is_callers {
+            return Err(failure::not_let_in(&hold.endpoint_id(), self.is_safe()));
         }
         parts.version = Version::HTTP_11;
         parts.extensions.insert(Served {
@@ -325,7 +332,11 @@ fn refuse_foreign_redirect(headers: &HeaderMap) -> Result<(), Refusal> {
     let Some(location) = headers.get(LOCATION) else {
         return Ok(());
     };
-    let is_local = location.as_bytes().starts_with(b"/") && !location.as_bytes().starts_with(b"//");
+    // Browsers read a backslash as a slash.
+    let is_local = match location.as_bytes() {
+        [b'/', after @ ..] => !matches!(after.first(), Some(b'/' | b'\\')),
+        _ => false,
+    };
     if is_local {
         Ok(())
     } else {

@@ -11,8 +11,12 @@ pub struct Shape {
     pub is_watch: bool,
     /// No bound for its answer's head or length.
     pub is_long_running: bool,
-    /// A 5xx to it speaks against the endpoint.
+    /// The apiserver itself answers it, but for what admission webhooks refuse.
+    pub is_own: bool,
+    /// A 5xx to it speaks against the endpoint: its own, and a read.
     pub is_telling: bool,
+    /// A server behind the apiserver answers it, with redirects of its own.
+    pub is_proxied: bool,
 }
 
 impl Shape {
@@ -27,17 +31,22 @@ impl Shape {
             is_upgrade: info.is_upgrade() && (has_tunnels || info.is_watch()),
             is_watch: info.is_watch(),
             is_long_running: info.is_long_running(),
-            is_telling: is_telling(info),
+            is_own: is_own(info),
+            is_telling: is_own(info) && is_read(info),
+            is_proxied: info.is_proxied() || info.verb() == Verb::Proxy,
         }
     }
 }
 
-/// Reads of built-in groups are answered by the apiserver alone: no admission webhook, no
-/// aggregated server, no kubelet has a part in them.
-fn is_telling(info: &RequestInfo) -> bool {
-    let is_read = matches!(info.verb(), Verb::Get | Verb::List | Verb::Watch);
-    let is_own = matches!(info.subresource(), "" | "status" | "scale");
-    info.is_resource() && is_read && is_own && is_built_in(info.group())
+/// No aggregated server and no kubelet has a part in these.
+fn is_own(info: &RequestInfo) -> bool {
+    let is_whole = matches!(info.subresource(), "" | "status" | "scale");
+    info.is_resource() && is_whole && is_built_in(info.group())
+}
+
+/// No admission webhook has a part in these.
+fn is_read(info: &RequestInfo) -> bool {
+    matches!(info.verb(), Verb::Get | Verb::List | Verb::Watch)
 }
 
 fn is_built_in(group: &str) -> bool {

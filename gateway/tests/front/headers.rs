@@ -13,7 +13,7 @@ use sluice_gateway::upstream::{ClusterSpec, IdentityMode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::fake::{self, Fake, Options, answer, script};
-use crate::rig::{Rig, alice, get, lines, text};
+use crate::rig::{Rig, alice, get, lines, post, text};
 
 type Heads = Arc<Mutex<Vec<(String, HeaderMap)>>>;
 
@@ -340,6 +340,7 @@ async fn redirect_to_another_host_is_not_passed_on() {
     let redirecting = script(|mut exchange| async move {
         let uri = exchange.request.uri().clone();
         let to = uri.query().unwrap().trim_start_matches("labelSelector=");
+        let to = to.replace("%5C", "\\");
         let response = http::Response::builder()
             .status(StatusCode::TEMPORARY_REDIRECT)
             .header("location", to)
@@ -354,11 +355,48 @@ async fn redirect_to_another_host_is_not_passed_on() {
         ("/elsewhere", StatusCode::TEMPORARY_REDIRECT),
         ("//evil.example/x", StatusCode::BAD_GATEWAY),
         ("https://evil.example/x", StatusCode::BAD_GATEWAY),
+        ("/\\evil.example/x", StatusCode::BAD_GATEWAY),
     ];
-    for (to, expected) in rows {
-        let response = client
-            .get(&format!("/api/v1/pods?labelSelector={to}"))
-            .await;
-        assert_eq!(response.status(), expected, "{to}");
+    // The apiserver's own answers, an aggregated server's, and no resource's.
+    for path in ["/api/v1/pods", "/apis/example.com/v1/things", "/version"] {
+        for (to, expected) in rows {
+            let to = to.replace('\\', "%5C");
+            let response = client.get(&format!("{path}?labelSelector={to}")).await;
+            assert_eq!(response.status(), expected, "{path} {to}");
+        }
+    }
+    let proxied = "/api/v1/namespaces/n/services/s/proxy/?labelSelector=https://elsewhere/";
+    let response = client.get(proxied).await;
+    assert_eq!(response.status(), StatusCode::TEMPORARY_REDIRECT);
+}
+
+#[tokio::test]
+async fn an_upstream_that_does_not_know_the_gateway_is_503_and_not_401() {
+    let denying = script(|exchange| answer(exchange, StatusCode::UNAUTHORIZED, "no"));
+    let fake = Fake::start(Options::default(), denying).await;
+    let dir = tempfile::tempdir().unwrap();
+    let pods = "/api/v1/pods";
+    let rows = [
+        (IdentityMode::Impersonate, get(pods), 503, true),
+        (IdentityMode::FrontProxy, get(pods), 503, true),
+        // A webhook may have said so, which no wait changes.
+        (IdentityMode::Impersonate, post(pods, "{}"), 503, false),
+        // What a server behind the apiserver says is between it and the caller.
+        (
+            IdentityMode::Impersonate,
+            get("/api/v1/namespaces/n/services/s/proxy/"),
+            401,
+            false,
+        ),
+        (IdentityMode::PassThrough, get(pods), 401, false),
+    ];
+    for (mode, mut request, expected, waits) in rows {
+        let rig = Rig::with(spec(&fake, mode, Some(token_file(&dir))), alice()).await;
+        let bearer = HeaderValue::from_static("Bearer client");
+        request.headers_mut().insert("authorization", bearer);
+        let name = format!("{mode:?} {} {}", request.method(), request.uri());
+        let response = rig.http2().await.send(request).await.unwrap();
+        assert_eq!(response.status(), expected, "{name}");
+        assert_eq!(response.headers().contains_key("retry-after"), waits);
     }
 }
