@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::row::Row;
 use super::view::ClientView;
 use crate::audit::{AdminChange, Event, Sink};
+use crate::identity::ANONYMOUS;
 
 /// Rows kept: at about 5 KiB each this is 20 MiB, and more than the busy (client, verb, resource)
 /// triples of a large cluster, where nodes share their verbs and resources but not their names.
@@ -17,6 +18,10 @@ const ROWS_MAX: usize = 4096;
 /// Quiet rows forgotten at once when there is no room, so that a flood of new names does not cost
 /// a search each.
 const EVICTED_AT_ONCE: usize = 256;
+
+/// Bytes kept of a text that a caller chooses, a user agent or a resource that need not exist:
+/// more than any true one has, and 4096 rows of it are 1 MiB.
+const TEXT_MAX: usize = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
@@ -95,6 +100,7 @@ impl Profiles {
         let Some(key) = key(event) else { return };
         let mut table = self.table.lock();
         if let Some(agent) = event.user_agent.as_ref().and_then(|v| v.to_str().ok())
+            && let agent = cut(agent)
             && table
                 .agents
                 .get(&key.client)
@@ -132,30 +138,42 @@ impl Table {
     }
 }
 
-/// The row an event belongs to; requests that nobody was found to have made have none, so that
-/// nobody unknown can grow the table.
+/// The row an event belongs to; requests that nobody was found to have made have none, and all of
+/// anonymous callers one a verb, so that nobody unknown can fill the table.
 fn key(event: &Event) -> Option<Key> {
     let user = event.impersonator.as_ref().or(event.user.as_ref())?;
     let info = event.info.as_ref()?;
-    let resource: Box<str> = if !info.is_resource() {
+    let resource: Box<str> = if user.name == ANONYMOUS {
+        "*".into()
+    } else if !info.is_resource() {
         let first = info
             .path()
             .trim_start_matches('/')
             .split('/')
             .next()
             .unwrap_or_default();
-        format!("/{first}").into()
+        format!("/{}", cut(first)).into()
     } else if info.subresource().is_empty() {
-        info.resource().into()
+        cut(info.resource()).into()
     } else {
-        format!("{}/{}", info.resource(), info.subresource()).into()
+        format!("{}/{}", cut(info.resource()), cut(info.subresource())).into()
+    };
+    let group = if user.name == ANONYMOUS {
+        ""
+    } else {
+        info.group()
     };
     Some(Key {
         client: user.name.as_str().into(),
-        verb: info.verb_name().into(),
-        group: info.group().into(),
+        verb: info.verb().as_str().into(),
+        group: cut(group).into(),
         resource,
     })
+}
+
+fn cut(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(TEXT_MAX))
+        .unwrap_or_default()
 }
 
 impl Sink for ProfileSink {

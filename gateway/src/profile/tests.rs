@@ -103,3 +103,27 @@ fn new_names_take_the_place_of_quiet_ones() {
     assert!(profiles.evicted() >= 10_000 - 4096);
     assert!(view.iter().any(|c| c.client == "user-9999"));
 }
+
+#[test]
+fn anonymous_callers_cannot_push_others_out_nor_fill_the_memory() {
+    let profiles = Profiles::new();
+    let mut sink = profiles.sink();
+    sink.event(&event("bot", "/api/v1/pods", 1000, 1, 200));
+    for n in 0..5_000 {
+        let uri = format!("/api/v1/made-up-{n}");
+        sink.event(&event("system:anonymous", &uri, 2000 + n, 1, 403));
+        let uri = format!("/apis/group-{n}/v1/made-up");
+        sink.event(&event("system:anonymous", &uri, 2000 + n, 1, 403));
+    }
+    let long = "x".repeat(60_000);
+    let mut shouting = event("loud", &format!("/{long}"), 8000, 1, 404);
+    shouting.user_agent = Some(long.parse().unwrap());
+    sink.event(&shouting);
+    assert_eq!(profiles.evicted(), 0);
+    let view = profiles.view(Duration::from_secs(8000));
+    let find = |name: &str| view.iter().find(|c| c.client == name).unwrap();
+    assert_eq!(find("bot").rows[0].resource, "pods");
+    assert_eq!(find("system:anonymous").rows.len(), 1);
+    let loud = find("loud");
+    assert!(loud.rows[0].resource.len() < 300 && loud.user_agent.len() < 300);
+}
