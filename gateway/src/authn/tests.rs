@@ -431,3 +431,52 @@ async fn impersonation_edges_are_as_in_an_apiserver() {
     .await;
     assert_eq!(anonymous.unwrap().user.groups, ["system:unauthenticated"]);
 }
+
+/// Answers when it is let, and notes how many questions were open at once.
+struct Slow {
+    open: AtomicUsize,
+    most: AtomicUsize,
+    let_go: tokio::sync::Semaphore,
+}
+
+impl Reviewer for Slow {
+    fn post(&self, _path: &'static str, _review: Bytes) -> ReviewFuture<'_> {
+        Box::pin(async {
+            let open = self.open.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(open, Ordering::SeqCst);
+            let _held = self.let_go.acquire().await.unwrap();
+            self.open.fetch_sub(1, Ordering::SeqCst);
+            Ok(Bytes::from_static(br#"{"status":{"authenticated":false}}"#))
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_made_up_tokens_is_no_flood_of_questions() {
+    let reviewer = Arc::new(Slow {
+        open: AtomicUsize::new(0),
+        most: AtomicUsize::new(0),
+        let_go: tokio::sync::Semaphore::new(0),
+    });
+    let authn = Arc::new(with_tokens(reviewer.clone()));
+    let mut callers = tokio::task::JoinSet::new();
+    for n in 0..300 {
+        let authn = Arc::clone(&authn);
+        callers.spawn(async move {
+            let bearer = format!("Bearer made-up-{n}");
+            let lines = headers(&[("authorization", &bearer)]);
+            let connection = connection(vec![]);
+            let known = authn.authenticate(&connection, &lines, IN_2026).await;
+            known.unwrap_err().code.as_u16()
+        });
+    }
+    // One thread: each turn runs everybody who can go on.
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(reviewer.open.load(Ordering::SeqCst), 64);
+    reviewer.let_go.add_permits(1);
+    let codes = callers.join_all().await;
+    assert!(codes.iter().all(|code| *code == 401), "{codes:?}");
+    assert_eq!(reviewer.most.load(Ordering::SeqCst), 64);
+}

@@ -2,7 +2,7 @@
 //!
 //! The cache holds digests and never a token. It is bounded, asks once for any number of callers
 //! with one token, keeps refusals shorter than acceptances, and keeps outages not at all: a flood
-//! of bad tokens costs the upstream one question a token and negative lifetime.
+//! of bad tokens costs the upstream one question a token and negative lifetime, and few at once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use moka::future::Cache;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
 
 use super::review::{self, Reviewer, ReviewerOutage};
 use crate::identity::{AUTHENTICATED, UserInfo};
@@ -25,6 +26,13 @@ const VERDICTS_MAX: u64 = 32_768;
 /// A token longer than this is refused unread: service-account tokens are about a kilobyte, and
 /// the whole header list may not pass 64 KiB.
 const TOKEN_BYTES_MAX: usize = 48 * 1024;
+
+/// Tokens judged at once: a review takes milliseconds, so this is thousands a second, and a flood
+/// of made-up tokens is no flood of questions to the upstream.
+const REVIEWS_AT_ONCE: usize = 64;
+
+/// How long a token waits to be judged: as long as a review may take.
+const REVIEW_WAIT: Duration = Duration::from_secs(5);
 
 const REVIEW_PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 
@@ -44,6 +52,7 @@ pub struct TokenReviewsOptions {
 pub struct TokenReviews {
     reviewer: Arc<dyn Reviewer>,
     verdicts: Cache<[u8; 32], Option<Arc<UserInfo>>>,
+    places: Semaphore,
 }
 
 struct Lifetimes(TokenReviewsOptions);
@@ -71,7 +80,11 @@ impl TokenReviews {
             .max_capacity(VERDICTS_MAX)
             .expire_after(Lifetimes(options))
             .build();
-        TokenReviews { reviewer, verdicts }
+        TokenReviews {
+            reviewer,
+            verdicts,
+            places: Semaphore::new(REVIEWS_AT_ONCE),
+        }
     }
 
     /// Who the token stands for; `None` when it is not valid.
@@ -90,6 +103,11 @@ impl TokenReviews {
     }
 
     async fn ask(&self, token: &str) -> Result<Option<Arc<UserInfo>>, ReviewerOutage> {
+        let place = tokio::time::timeout(REVIEW_WAIT, self.places.acquire()).await;
+        let Ok(Ok(_place)) = place else {
+            let text = format!("more than {REVIEWS_AT_ONCE} tokens are being judged already");
+            return Err(ReviewerOutage(text));
+        };
         let review = json!({
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
