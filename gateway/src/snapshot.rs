@@ -39,6 +39,8 @@ pub struct RoutingSnapshot {
     pub generation: u64,
     routes: Vec<Arc<Route>>,
     by_host: HashMap<Box<str>, Arc<Route>, foldhash::quality::RandomState>,
+    /// Some host is a pattern.
+    has_patterns: bool,
     default: Option<Arc<Route>>,
 }
 
@@ -62,6 +64,7 @@ impl RoutingSnapshot {
         for (route, hosts, is_default) in routes {
             let route = Arc::new(route);
             for host in hosts {
+                snapshot.has_patterns |= host.starts_with("*.");
                 snapshot.by_host.insert(host.into(), Arc::clone(&route));
             }
             if is_default {
@@ -105,10 +108,12 @@ impl RoutingSnapshot {
         if host.bytes().any(|b| b.is_ascii_uppercase()) {
             return self.find(&host.to_ascii_lowercase());
         }
-        self.by_host.get(host).or_else(|| {
-            let (_, parent) = host.split_once('.')?;
-            self.by_host.get(format!("*.{parent}").as_str())
-        })
+        let exact = self.by_host.get(host);
+        if exact.is_some() || !self.has_patterns {
+            return exact;
+        }
+        let (_, parent) = host.split_once('.')?;
+        self.by_host.get(format!("*.{parent}").as_str())
     }
 }
 

@@ -21,13 +21,13 @@ pub struct Admission {
 impl Admission {
     /// The rule whose limits it was admitted by; `None` when no enforced rule matched.
     #[must_use]
-    pub fn rule(&self) -> Option<&str> {
-        self.decided_by.as_deref().map(|rule| &*rule.id)
+    pub fn rule(&self) -> Option<&Arc<str>> {
+        self.decided_by.as_deref().map(|rule| &rule.id)
     }
 
     /// The observing rules that would have refused it.
-    pub fn would_refuse(&self) -> impl Iterator<Item = &str> {
-        self.would_refuse.iter().map(|rule| &*rule.id)
+    pub fn would_refuse(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.would_refuse.iter().map(|rule| &rule.id)
     }
 
     pub(super) fn add(&mut self, ticket: Ticket) {

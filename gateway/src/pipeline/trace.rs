@@ -154,8 +154,8 @@ impl Trace {
 
     pub(super) fn admitted(&mut self, admission: &Admission) {
         let facts = &mut self.event().facts;
-        facts.rule = admission.rule().map(Arc::from);
-        facts.would_refuse = admission.would_refuse().map(Arc::from).collect();
+        facts.rule = admission.rule().map(Arc::clone);
+        facts.would_refuse = admission.would_refuse().map(Arc::clone).collect();
     }
 
     pub(super) fn endpoint(&mut self, served: Served) {
