@@ -13,9 +13,7 @@ use crate::api::errors::{self, Cause};
 use crate::api::keys;
 use crate::api::meta;
 use crate::api::protobuf::TypeMeta;
-use crate::api::storage::{
-    DeleteOptions, Deleted, ListOptions, Object, Part, Stored, Target, WriteOptions,
-};
+use crate::api::storage::{DeleteOptions, Deleted, Object, Part, Stored, Target, WriteOptions};
 use crate::body::Body;
 use crate::status::Refusal;
 
@@ -97,17 +95,18 @@ pub(crate) async fn delete(call: Call<'_>, body: Body) -> Result<Response<Body>,
     }
 }
 
-/// Deletes all selected objects of a collection, one by one; what is gone already is passed over.
+/// Deletes the objects that a list with the same options shows, one by one; what is gone already is
+/// passed over. Options that cannot be read delete nothing.
 pub(crate) async fn delete_collection(
     call: Call<'_>,
     body: Body,
 ) -> Result<Response<Body>, Refusal> {
     let selectors = options::selectors(&call)?;
+    let shown = options::list(call.info)?;
     let options = delete_options(&call, body).await?;
     let storage = call.server.storage();
-    let all = ListOptions::default();
     let listed = storage
-        .list(call.kind, call.namespace(), &selectors, &all)
+        .list(call.kind, call.namespace(), &selectors, &shown)
         .await?;
     let prefix = keys::prefix(call.kind);
     for record in &listed.records {

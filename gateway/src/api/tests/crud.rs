@@ -440,3 +440,19 @@ async fn data_that_no_typed_client_could_read_is_refused() {
     let null = json!({"metadata": {"name": "a"}, "data": null});
     client.make(CONFIGMAPS, null).await;
 }
+
+#[tokio::test]
+async fn collection_is_deleted_no_further_than_it_was_asked_for() {
+    let client = Client::new().await;
+    for name in ["a", "b", "c"] {
+        client.make(CONFIGMAPS, named(name)).await;
+    }
+    for query in ["limit=x", "resourceVersion=x", "resourceVersionMatch=Exact"] {
+        let refused = client.delete(&format!("{CONFIGMAPS}?{query}")).await;
+        assert!(matches!(refused.code.as_u16(), 400 | 422), "{query}");
+    }
+    let page = client.delete(&format!("{CONFIGMAPS}?limit=2")).await;
+    assert_eq!(page.code, 200);
+    assert_eq!(names(&page.json), ["a", "b"]);
+    assert_eq!(names(&client.get(CONFIGMAPS).await.json), ["c"]);
+}
