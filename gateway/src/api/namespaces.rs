@@ -41,7 +41,7 @@ pub(super) async fn run(storage: Storage, registry: Arc<Registry>) {
         let mut newest = storage.store().subscribe();
         loop {
             newest.borrow_and_update();
-            let n_left = end_all(&storage, registry.table().kinds()).await;
+            let n_left = end_all(&storage, &registry).await;
             // With namespaces left, any change may be the one they wait for; else only theirs.
             let is_alive = if n_left > 0 {
                 tokio::time::sleep(LOOK_AGAIN_AFTER).await;
@@ -68,16 +68,17 @@ fn follow(storage: &Storage) -> Result<Watcher, sluice_metastore::Error> {
 }
 
 /// Ends what can be ended; answers how many namespaces are left in their ending.
-async fn end_all(storage: &Storage, kinds: &[Arc<ResourceKind>]) -> usize {
-    let Some(namespaces) = kinds
-        .iter()
-        .find(|k| k.group.is_empty() && k.plural == "namespaces")
-    else {
+async fn end_all(storage: &Storage, registry: &Registry) -> usize {
+    let Some(namespaces) = registry.resolve("", "v1", "namespaces") else {
         return 0;
     };
+    let names = ending(storage, &namespaces);
+    // Taken after the names: whatever is in a namespace that ends is of a kind that was served
+    // before it began to.
+    let table = registry.table();
     let mut n_left = 0;
-    for name in ending(storage, namespaces) {
-        match end(storage, kinds, namespaces, &name).await {
+    for name in names {
+        match end(storage, table.kinds(), &namespaces, &name).await {
             Ok(true) => {}
             Ok(false) => n_left += 1,
             Err(refusal) => {
