@@ -21,8 +21,8 @@ pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
 /// Duplicates named to a client; more teach it nothing.
 const DUPLICATES_MAX: usize = 16;
 
-/// What is done about fields given twice. Unknown fields are not looked for: the built-in kinds
-/// have no schema here, and custom ones prune by theirs.
+/// What is done about fields given twice, and about those that the schema of a custom kind does not
+/// know; built-in kinds have no schema here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,

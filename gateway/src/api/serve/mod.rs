@@ -16,6 +16,8 @@ pub(crate) use scale::serve as scale;
 pub(crate) use watch::serve as watch;
 pub(crate) use write::{create, delete, delete_collection, patch, update};
 
+use std::sync::Arc;
+
 use http::HeaderMap;
 
 use super::rbac::Attributes;
@@ -35,7 +37,7 @@ pub(crate) struct Call<'a> {
     pub(crate) ctx: &'a RequestContext,
     pub(crate) info: &'a RequestInfo,
     pub(crate) headers: &'a HeaderMap,
-    pub(crate) kind: &'a ResourceKind,
+    pub(crate) kind: &'a Arc<ResourceKind>,
     pub(crate) part: Part,
 }
 

@@ -64,7 +64,7 @@ pub(crate) async fn serve(call: Call<'_>) -> Result<Response<Body>, Refusal> {
         storage: server.storage().clone(),
         registry: Arc::clone(server.registry()),
         view: server.views().of(call.kind),
-        kind: Arc::new(call.kind.clone()),
+        kind: Arc::clone(call.kind),
         prefix: keys::prefix(call.kind),
         selectors,
         form,
