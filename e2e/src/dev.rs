@@ -103,6 +103,17 @@ impl Dev {
         status.code()
     }
 
+    /// Ends it as a power cut would, and starts it again.
+    ///
+    /// # Panics
+    /// When it does not run, or its greeting does not come in time.
+    pub async fn kill_and_restart(&mut self) {
+        let mut process = self.process.take().expect("it was started");
+        process.kill();
+        self.read = std::fs::metadata(&process.log).map_or(0, |file| file.len());
+        self.start().await;
+    }
+
     /// Its process id.
     ///
     /// # Panics

@@ -9,12 +9,14 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use http_body_util::Full;
 use serde_json::{Value, json};
 use sluice_e2e::dev::Dev;
 use sluice_e2e::kubectl::Kubectl;
 use sluice_e2e::lines::Lines;
 use sluice_e2e::parts::Parts;
 use sluice_e2e::process::{Process, eventually};
+use sluice_e2e::sluice::binary;
 
 /// The drain budget that the development file gives.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -96,6 +98,7 @@ async fn a_newcomer_and_a_real_kubectl() {
     kubectl_watches(&kubectl, &dev).await;
     a_watch_resumes_where_it_was(&kubectl, &dev).await;
     etcdctl_reads_the_same_store(&parts, &dev, &kubectl);
+    an_operator_trips_and_resets_a_breaker(&dev, &kubectl).await;
 }
 
 /// What kubectl said when it failed, as it has to.
@@ -732,6 +735,51 @@ fn etcdctl_reads_the_same_store(parts: &Parts, dev: &Dev, kubectl: &Kubectl) {
     says(&fields, &[&format!("\"ModRevision\" : {version}\n")]);
 }
 
+/// With the certificates that are the command's defaults beside a development directory.
+async fn an_operator_trips_and_resets_a_breaker(dev: &Dev, kubectl: &Kubectl) {
+    let breaker = |args: &[&str]| {
+        let output = Command::new(binary())
+            .arg("breaker")
+            .args(args)
+            .arg(format!("--server=https://127.0.0.1:{}", dev.admin))
+            .current_dir(dev.dir.parent().unwrap())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    std::os::unix::fs::symlink(&dev.dir, dev.dir.with_file_name(".sluice")).unwrap();
+    breaker(&[
+        "trip",
+        "client",
+        "jane",
+        "--reason=too much of a good thing",
+    ]);
+    says(
+        &breaker(&["list"]),
+        &["client", "jane", "too much of a good thing"],
+    );
+    // kubectl would wait and ask again, as Retry-After says: the answer itself is looked at.
+    let connection = dev.client().http2().await.unwrap();
+    let as_jane = || {
+        let request = dev
+            .client()
+            .request("GET", "/api/v1/namespaces/default/configmaps");
+        let request = request
+            .header("impersonate-user", "jane")
+            .header("impersonate-group", "dev");
+        connection.exchange(request.body(Full::default()).unwrap())
+    };
+    let answer = as_jane().await.unwrap();
+    assert_eq!(answer.status, 429, "{answer:?}");
+    assert!(answer.headers.contains_key("retry-after"));
+    says(&answer.json().to_string(), &["too much of a good thing"]);
+    // Others go on, and so does jane once she is let in again.
+    kubectl.ok(&["get", "configmaps"]);
+    breaker(&["reset", "client", "jane"]);
+    assert_eq!(as_jane().await.unwrap().status, 200);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn it_ends_in_good_order_and_finds_its_data_again() {
     let Some(parts) = Parts::find(&["kubectl"]) else {
@@ -793,4 +841,84 @@ fn a_second_one_on_the_directory_says_who_holds_it(dev: &Dev) {
     says(&said, &["sluice: ", &dev.dir.display().to_string(), &id]);
     assert!(!said.contains("panicked"), "{said}");
     assert_eq!(std::fs::read(dev.dir.join("kubeconfig")).unwrap(), before);
+}
+
+const OBJECTS: usize = 200;
+const SPREAD: Duration = Duration::from_secs(20);
+const KILLS: usize = 3;
+
+/// client-go's reflector and writes with retries, as controllers use them, while the one process
+/// behind them is killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn controllers_go_on_over_kills() {
+    let Some(parts) = Parts::find(&["loop"]) else {
+        return;
+    };
+    let home = tempfile::tempdir().unwrap();
+    let mut dev = Dev::new(home.path());
+    dev.start().await;
+    let (writes, events) = (home.path().join("writes"), home.path().join("events"));
+    let mut command = Command::new(parts.path("loop"));
+    command
+        .arg("-kubeconfig")
+        .arg(dev.dir.join("kubeconfig"))
+        .arg(format!("-objects={OBJECTS}"))
+        .arg(format!("-spread={}s", SPREAD.as_secs()))
+        .arg("-writes")
+        .arg(&writes)
+        .arg("-events")
+        .arg(&events);
+    let mut client = Process::start("loop", home.path(), &mut command);
+    for kill in 1..=KILLS {
+        // Kills are spread over the writes by what has been written.
+        let due = OBJECTS * 3 * kill / (KILLS + 1);
+        eventually("the client to be that far", LIMIT, || async {
+            let far = read_lines(&writes).len();
+            if far >= due {
+                Ok(())
+            } else {
+                Err(format!("{far} of {due}"))
+            }
+        })
+        .await;
+        dev.kill_and_restart().await;
+    }
+    let status = client.wait_exit(LIMIT);
+    assert!(
+        status.success(),
+        "the client gave up: {}",
+        client.log_tail(5)
+    );
+    let (writes, events) = (read_lines(&writes), read_lines(&events));
+    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    let versions: Vec<u64> = events
+        .iter()
+        .map(|e| text(e, "rv").parse().unwrap())
+        .collect();
+    assert!(
+        versions.is_sorted_by(|a, b| a < b),
+        "each change once and in order: {versions:?}"
+    );
+    let known = writes
+        .iter()
+        .map(|w| text(w, "rv"))
+        .filter(|rv| !rv.is_empty());
+    let lost: Vec<String> = known
+        .filter(|rv| versions.binary_search(&rv.parse().unwrap()).is_err())
+        .collect();
+    assert_eq!(lost, Vec::<String>::new(), "acknowledged and never shown");
+    for n in 0..OBJECTS {
+        let name = format!("loop-{n:05}");
+        let of = events.iter().filter(|e| text(e, "name") == name);
+        let life: Vec<String> = of.map(|e| text(e, "type")).collect();
+        assert_eq!(life, ["ADDED", "MODIFIED", "DELETED"], "the life of {name}");
+    }
+}
+
+fn read_lines(path: &std::path::Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    // The last line may be half written while the client runs.
+    text.lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
 }

@@ -373,6 +373,7 @@ async fn certificates_that_do_not_hold() {
     let intruder = Client::new(site.ports[1], &site.own.ca, Some(&site.admin));
     let answer = intruder.once("GET", "/admin/v1/config", "").await;
     assert!(answer.is_err() || answer.is_ok_and(|a| [401, 403].contains(&a.status.as_u16())));
+    operators_are_told_why_they_are_not_let_in(&site);
     gateway.kill();
 
     // The gateway's own has expired: it is told before anybody is refused, and holds nothing up.
@@ -410,6 +411,31 @@ async fn certificates_that_do_not_hold() {
         &log,
         &["WARN", "listen.tls.certFile", "sluice.crt has expired"],
     );
+}
+
+fn operators_are_told_why_they_are_not_let_in(site: &Site) {
+    let server = format!("https://127.0.0.1:{}", site.ports[1]);
+    let nobody = format!("https://127.0.0.1:{}", ports::free());
+    // (server, its authority, the operator's certificate, what is said)
+    let rows: [(&str, &str, &str, &[&str]); 5] = [
+        (&nobody, "own", "operator", &[&nobody, "refused"]),
+        (&server, "users", "operator", &["certificate"]),
+        (&server, "own", "admin", &[]),
+        (&server, "own", "nowhere", &["nowhere.crt", "No such file"]),
+        ("ftp://x", "own", "operator", &["ftp://x"]),
+    ];
+    for (server, authority, operator, wanted) in rows {
+        let said = site.fails(&[
+            "breaker",
+            "list",
+            &format!("--server={server}"),
+            &format!("--certificate-authority={authority}.crt"),
+            &format!("--client-certificate={operator}.crt"),
+            &format!("--client-key={operator}.key"),
+        ]);
+        println!("{server} {authority} {operator}: {said}");
+        says(&said, wanted);
+    }
 }
 
 async fn ask(admin: &Client, path: &str) -> (u16, String) {

@@ -587,24 +587,24 @@ async fn a_real_apiserver_over_a_store_that_is_killed() {
 }
 
 fn kubectl_works(kubectl: &Kubectl) {
-    kubectl.ok(&["create", "namespace", "work"]);
+    kubectl.ok(&["create", "namespace", "shop"]);
     kubectl.ok(&[
-        "-n=work",
+        "-n=shop",
         "create",
         "configmap",
         "one",
         "--from-literal=a=b",
     ]);
     kubectl.ok(&[
-        "-n=work",
+        "-n=shop",
         "create",
         "deployment",
         "web",
         "--image=web:1",
         "--replicas=2",
     ]);
-    kubectl.ok(&["-n=work", "label", "configmap", "one", "x=y"]);
-    let applied = "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: two, namespace: work }\ndata: { a: one }\n";
+    kubectl.ok(&["-n=shop", "label", "configmap", "one", "x=y"]);
+    let applied = "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: two, namespace: shop }\ndata: { a: one }\n";
     kubectl.ok_with(&["apply", "--server-side", "-f=-"], applied);
     kubectl.ok_with(
         &["apply", "--server-side", "-f=-"],
@@ -612,7 +612,7 @@ fn kubectl_works(kubectl: &Kubectl) {
     );
     assert_eq!(
         kubectl.ok(&[
-            "-n=work",
+            "-n=shop",
             "get",
             "configmap",
             "two",
@@ -620,25 +620,25 @@ fn kubectl_works(kubectl: &Kubectl) {
         ]),
         "two"
     );
-    kubectl.ok(&["-n=work", "scale", "deployment", "web", "--replicas=3"]);
+    kubectl.ok(&["-n=shop", "scale", "deployment", "web", "--replicas=3"]);
     let all = kubectl.ok(&[
-        "-n=work",
+        "-n=shop",
         "get",
         "configmaps,deployments",
         "--chunk-size=1",
         "-o=name",
     ]);
     assert_eq!(all, "configmap/one\nconfigmap/two\ndeployment.apps/web\n");
-    kubectl.ok(&["-n=work", "delete", "configmap", "--all"]);
-    kubectl.ok(&["-n=work", "delete", "deployment", "web"]);
+    kubectl.ok(&["-n=shop", "delete", "configmap", "--all"]);
+    kubectl.ok(&["-n=shop", "delete", "deployment", "web"]);
     // No controller finishes a namespace here; its finalizer is taken by hand.
-    kubectl.ok(&["delete", "namespace", "work", "--wait=false"]);
-    let finalized = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "work"}, "spec": {"finalizers": []}});
+    kubectl.ok(&["delete", "namespace", "shop", "--wait=false"]);
+    let finalized = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}, "spec": {"finalizers": []}});
     kubectl.ok_with(
         &[
             "replace",
             "--raw",
-            "/api/v1/namespaces/work/finalize",
+            "/api/v1/namespaces/shop/finalize",
             "-f=-",
         ],
         &finalized.to_string(),

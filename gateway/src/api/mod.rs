@@ -34,7 +34,7 @@ mod openapi;
 mod protobuf;
 mod serve;
 
-pub use server::{ActingAs, ApiOptions, ApiServer};
+pub use server::{ApiOptions, ApiServer};
 
 #[cfg(test)]
 mod tests;

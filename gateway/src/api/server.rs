@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 use serde_json::Value;
 use sluice_metastore::Error;
 use sluice_metastore::store::Store;
@@ -146,6 +146,22 @@ impl ApiServer {
         }
     }
 
+    /// As whom `caller` asks to act, if as somebody else, for the phases before this one.
+    ///
+    /// # Errors
+    /// When it may not, or the store cannot be read.
+    pub async fn acting(
+        &self,
+        caller: &UserInfo,
+        headers: &HeaderMap,
+    ) -> Result<Option<Arc<UserInfo>>, Refusal> {
+        if !self.started.initialized() {
+            self.start().await?;
+        }
+        let target = self.authorizer.impersonate(caller, headers)?;
+        Ok(target.map(Arc::new))
+    }
+
     /// Finds out as whom the request is made, answers it, and makes sure that what it changed is in
     /// force before its client hears of it.
     async fn settle(
@@ -159,14 +175,14 @@ impl ApiServer {
             self.start().await?;
         }
         let mut ctx = ctx.clone();
-        // A phase before this one may have done it; its headers are gone then.
+        // A phase before this one may have done it.
         if ctx.impersonator.is_none()
-            && let Some(user) = self.authorizer.impersonate(&ctx.user, &parts.headers)?
+            && let Some(user) = self.acting(&ctx.user, &parts.headers).await?
         {
-            let caller = std::mem::replace(&mut ctx.user, Arc::new(user));
+            let caller = std::mem::replace(&mut ctx.user, user);
             ctx.impersonator = Some(caller);
         }
-        let mut response = self.route(&ctx, info, parts, body).await?;
+        let response = self.route(&ctx, info, parts, body).await?;
         if is_write(info.verb()) {
             let now = self.storage.store().revision();
             match info.group() {
@@ -174,9 +190,6 @@ impl ApiServer {
                 crd::GROUP => self.definitions.reached(now).await,
                 _ => {}
             }
-        }
-        if ctx.impersonator.is_some() {
-            response.extensions_mut().insert(ActingAs(ctx.user));
         }
         Ok(response)
     }
@@ -286,10 +299,6 @@ impl ApiServer {
         self.authorizer.check_escalation(user, resource, object)
     }
 }
-
-/// In the extensions of a response to a request made with `--as`: as whom.
-#[derive(Clone, Debug)]
-pub struct ActingAs(pub Arc<UserInfo>);
 
 fn is_write(verb: Verb) -> bool {
     use Verb::{Create, Delete, DeleteCollection, Patch, Update};

@@ -17,7 +17,6 @@ use http::header::{ACCEPT, CONTENT_LENGTH, HOST, HeaderName, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 
-use crate::api::ActingAs;
 use crate::audit::Recorder;
 use crate::body::Body;
 use crate::clock;
@@ -125,11 +124,19 @@ impl Gateway {
         let snapshot = self.snapshot.load_full();
         let route = route(&snapshot, &connection, &request)?;
         trace.routed(&route.name);
-        let verdict = route
+        let mut verdict = route
             .authenticator
             .authenticate(&connection, request.headers(), trace.wall())
             .await?;
         trace.known(&verdict);
+        // In front of a cluster the authenticator has asked it; the API of our own answers itself.
+        if let Target::Api(api) = &route.target
+            && let Some(user) = api.acting(&verdict.user, request.headers()).await?
+        {
+            let caller = std::mem::replace(&mut verdict.user, user);
+            verdict.impersonator = Some(caller);
+            trace.known(&verdict);
+        }
         let agent = trace.user_agent();
         // A client that is stopped is stopped under whatever name it acts.
         let admission = route.flows.admit_acting(
@@ -153,9 +160,6 @@ impl Gateway {
             }
             Target::Api(api) => api.serve(&context, &info, request).await,
         };
-        if let Some(ActingAs(user)) = response.extensions_mut().remove::<ActingAs>() {
-            trace.acting_as(user);
-        }
         if let Some(served) = response.extensions_mut().remove::<Served>() {
             trace.endpoint(served);
         }

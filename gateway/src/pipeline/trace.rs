@@ -14,7 +14,6 @@ use crate::clock;
 use crate::context::{Connection, RequestId};
 use crate::flow::Admission;
 use crate::forward::{Served, Tenure};
-use crate::identity::UserInfo;
 use crate::request::RequestInfo;
 use crate::status::Refusal;
 use crate::telemetry::{RequestMetrics, ServedAs, Serving};
@@ -144,12 +143,6 @@ impl Trace {
         let event = self.event();
         event.user = Some(Arc::clone(&verdict.user));
         event.impersonator.clone_from(&verdict.impersonator);
-    }
-
-    /// Notes that the API of our own served it as somebody else, whom its caller may be.
-    pub(super) fn acting_as(&mut self, target: Arc<UserInfo>) {
-        let event = self.event();
-        event.impersonator = event.user.replace(target);
     }
 
     pub(super) fn admitted(&mut self, admission: &Admission) {
