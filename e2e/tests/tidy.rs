@@ -115,6 +115,72 @@ fn only_the_etcd_listener_names_a_wire_library_in_metastore() {
     );
 }
 
+/// Cores are handed the time and what was read; who waits, listens or starts threads is above them.
+#[test]
+fn config_and_ratelimit_do_nothing_by_themselves() {
+    let acts = [
+        "async ",
+        ".await",
+        "tokio",
+        "http::",
+        "std::net::Tcp",
+        "std::net::Udp",
+        "std::thread",
+        "std::process",
+        "Instant::now",
+        "SystemTime",
+    ];
+    let mut faults = Vec::new();
+    for place in ["config/src", "ratelimit/src"] {
+        for path in files(&root().join(place), "rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            for line in code_lines(&text) {
+                if acts.iter().any(|act| line.contains(act)) {
+                    faults.push(format!("{}: {}", shown(&path), line.trim()));
+                }
+            }
+        }
+    }
+    report("config and ratelimit are inert", &faults);
+}
+
+/// The gate builds them first: a suite that builds one for itself does so beside the others.
+#[test]
+fn every_real_part_of_a_suite_is_built_by_make_parts() {
+    let script = fs::read_to_string(root().join("e2e/parts/build.sh")).unwrap();
+    let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
+    let made = makefile
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("e2e/parts/build.sh "))
+        .unwrap();
+    let made: Vec<&str> = made.split(' ').collect();
+    // The arms of the script's one `case` are the names it knows.
+    let known: BTreeSet<&str> = script
+        .lines()
+        .filter_map(|line| line.trim().split_once(')'))
+        .filter(|(arm, _)| {
+            arm.chars()
+                .all(|c| c.is_ascii_lowercase() || " |-".contains(c))
+        })
+        .flat_map(|(arm, _)| arm.split(" | "))
+        .filter(|name| !name.is_empty())
+        .collect();
+    assert!(known.len() > 5, "e2e/parts/build.sh knows {known:?}");
+    let mut faults = Vec::new();
+    for path in files(&root().join("e2e/tests"), "rs") {
+        let text = fs::read_to_string(&path).unwrap();
+        if !text.contains("Parts::find") {
+            continue;
+        }
+        let asked = known
+            .iter()
+            .filter(|name| text.contains(&format!("\"{name}\"")));
+        let missing = asked.filter(|name| !made.contains(name));
+        faults.extend(missing.map(|name| format!("{} asks for {name}", shown(&path))));
+    }
+    report("make parts builds what the suites ask for", &faults);
+}
+
 #[test]
 fn only_bootstrap_and_control_name_config_types() {
     let free = ["bootstrap/", "control/", "cli/", "main.rs"];

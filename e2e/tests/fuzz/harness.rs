@@ -75,8 +75,8 @@ struct Progress {
     current: Mutex<Option<(Instant, Vec<u8>)>>,
 }
 
-/// Runs a target, and fails with the least input that fails it.
-pub(crate) fn run(target: Target) {
+/// Makes and runs a target, and fails with the least input that fails it.
+pub(crate) fn run(make: fn() -> Target) {
     count_panics();
     IS_CHECKING.set(true);
     let Target {
@@ -84,7 +84,7 @@ pub(crate) fn run(target: Target) {
         shape,
         seeds,
         mut check,
-    } = target;
+    } = make();
     let seed = number("SLUICE_FUZZ_SEED").unwrap_or(1);
     let share = share(number("SLUICE_FUZZ_SECONDS"));
     let progress = Arc::new(Progress::default());

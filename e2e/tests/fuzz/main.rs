@@ -36,60 +36,60 @@ const TARGETS: u32 = 12;
 
 #[test]
 fn request() {
-    harness::run(request::target());
+    harness::run(request::target);
 }
 
 #[test]
 fn labels() {
-    harness::run(labels::target());
+    harness::run(labels::target);
 }
 
 #[test]
 fn fields() {
-    harness::run(fields::target());
+    harness::run(fields::target);
 }
 
 #[test]
 fn config() {
-    harness::run(config::target());
+    harness::run(config::target);
 }
 
 #[test]
 fn object() {
-    harness::run(object::target());
+    harness::run(object::target);
 }
 
 #[test]
 fn bodies() {
-    harness::run(bodies::target());
+    harness::run(bodies::target);
 }
 
 #[test]
 fn protobuf() {
-    harness::run(protobuf::target());
+    harness::run(protobuf::target);
 }
 
 #[test]
 fn recovery() {
-    harness::run(recovery::target());
+    harness::run(recovery::target);
 }
 
 #[test]
 fn replay() {
-    harness::run(replay::target());
+    harness::run(replay::target);
 }
 
 #[test]
 fn keys() {
-    harness::run(keys::target());
+    harness::run(keys::target);
 }
 
 #[test]
 fn limits() {
-    harness::run(limits::target());
+    harness::run(limits::target);
 }
 
 #[test]
 fn rules() {
-    harness::run(rules::target());
+    harness::run(rules::target);
 }
