@@ -107,8 +107,8 @@ fn check(input: &[u8]) -> Result<Verdict, String> {
             rule.mode == Mode::Enforce && is_about(&rule.matches, &info, &user, agent)
         });
         let expected = expected.map(|rule| rule.id.as_str());
-        if admission.rule() != expected {
-            let found = admission.rule();
+        let found = admission.rule().map(|rule| &**rule);
+        if found != expected {
             return Err(format!(
                 "{request} by {user:?} with {agent:?}: {found:?} decides and not {expected:?} of {:#?}",
                 spec.rules
