@@ -73,6 +73,62 @@ async fn real_apiservers_behind_one_front() {
     metrics_and_profiles_count_it(&stack).await;
 }
 
+/// With a front proxy's certificate users travel in `X-Remote-*`, and the gateway asks its own
+/// questions as a user of its own, who needs the usual role of those that ask.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_front_proxy_carries_users_and_asks_as_itself() {
+    let Some(parts) = Parts::find(&["kube-apiserver", "etcd"]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let etcd = Etcd::start(&parts, dir.path()).await;
+    let options = StackOptions {
+        store: Store::Etcd(etcd.url.clone()),
+        apiservers: 1,
+        identity: "frontProxy",
+        tokens: TOKENS,
+        ..StackOptions::default()
+    };
+    let mut stack = Stack::new(&parts, dir.path(), &options);
+    stack.start().await;
+    assert_eq!(whoami(&stack.admin()).await["username"], "admin");
+    let alice = stack.client(None).with_token("alice-token");
+    // Not allowed to ask yet: an outage, and no verdict on the token.
+    let unasked = alice.once("GET", CONFIGMAPS, "").await.unwrap();
+    assert_eq!(unasked.status, 503);
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "sluice"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "system:sluice"}],
+    });
+    let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    let bound = stack.admin().once("POST", path, binding.to_string()).await;
+    assert_eq!(bound.unwrap().status, 201);
+    let seen = whoami(&alice).await;
+    assert_eq!(
+        (&seen["username"], &seen["uid"]),
+        (&json!("alice"), &json!("uid-alice"))
+    );
+    grant_dev(&stack).await;
+    let request = alice
+        .request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews")
+        .header("content-type", "application/json")
+        .header("impersonate-user", "bob")
+        .body(http_body_util::Full::from(
+            r#"{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}"#,
+        ))
+        .unwrap();
+    let answer = alice
+        .http2()
+        .await
+        .unwrap()
+        .exchange(request)
+        .await
+        .unwrap();
+    assert_eq!(answer.json()["status"]["userInfo"]["username"], "bob");
+}
+
 /// What the group `dev` may do, and that alice may be bob.
 async fn grant_dev(stack: &Stack) {
     let admin = stack.admin().http2().await.unwrap();

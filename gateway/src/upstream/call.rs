@@ -7,15 +7,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 
 use super::cluster::{Cluster, View};
 use super::endpoint::{LoadClass, Ticket};
 use super::gate::Outcome;
 use super::pick::Tried;
 use super::send::SendBody;
+use super::spec::IdentityMode;
 use crate::body::Body;
 use crate::clock;
+
+/// Whom the gateway names as itself where it is a front proxy; that user needs the cluster role
+/// `system:auth-delegator`, as whoever asks for reviews does.
+const OWN_USER: &str = "system:sluice";
+const REMOTE_USER: HeaderName = HeaderName::from_static("x-remote-user");
 
 /// Endpoints asked for one call.
 const ATTEMPTS_MAX: u32 = 3;
@@ -139,6 +145,9 @@ impl View {
         headers.insert(USER_AGENT, HeaderValue::from_static("sluice"));
         if let Some(bearer) = &self.bearer {
             headers.insert(AUTHORIZATION, bearer.clone());
+        } else if self.spec.identity == IdentityMode::FrontProxy {
+            // A front proxy's certificate by itself is nobody: it speaks for whom it names.
+            headers.insert(REMOTE_USER, HeaderValue::from_static(OWN_USER));
         }
         let answer = lease
             .send(request)
