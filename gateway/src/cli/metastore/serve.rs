@@ -5,17 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use sluice_metastore::etcd::{EtcdOptions, EtcdTls};
 
 use crate::bootstrap::{StoreSpec, serve_store};
+use crate::cli::fail;
 use crate::telemetry::{LogFormat, init_logs};
-
-#[derive(Debug, Subcommand)]
-pub(super) enum MetastoreCommand {
-    /// Serve the etcd v3 API from a data directory
-    Serve(ServeArgs),
-}
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
@@ -51,18 +46,17 @@ pub(super) struct ServeArgs {
     log_level: String,
 }
 
-pub(super) fn run(command: MetastoreCommand) -> ExitCode {
-    let MetastoreCommand::Serve(args) = command;
+pub(super) fn run(args: ServeArgs) -> ExitCode {
     if let Err(e) = init_logs(&args.log_level, LogFormat::Json) {
-        return super::fail(e);
+        return fail(e);
     }
     let (spec, options) = match args.lower() {
         Ok(lowered) => lowered,
-        Err(e) => return super::fail(e),
+        Err(e) => return fail(e),
     };
     match serve_store(&spec, options) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(e) => super::fail(e),
+        Err(e) => fail(e),
     }
 }
 

@@ -1,0 +1,19 @@
+//! `sluice metastore ...`: the store alone, one file a subcommand, and here only which there are.
+
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum MetastoreCommand {
+    /// Serve the etcd v3 API from a data directory
+    Serve(serve::ServeArgs),
+}
+
+pub(super) fn run(command: MetastoreCommand) -> ExitCode {
+    match command {
+        MetastoreCommand::Serve(args) => serve::run(args),
+    }
+}
