@@ -13,7 +13,7 @@ use crate::cli::fail;
 use crate::telemetry::{LogFormat, init_logs};
 
 #[derive(Debug, Args)]
-pub(super) struct ServeArgs {
+pub(in crate::cli) struct ServeArgs {
     /// Where the log and the checkpoints are; made when absent
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
