@@ -103,6 +103,12 @@ pub enum Error {
         /// Where, what, and what to do.
         reason: String,
     },
+    /// What was to be imported is not a store's content, or the place for it is taken.
+    #[error("cannot import: {reason}")]
+    Import {
+        /// What is wrong, where, and what to do.
+        reason: String,
+    },
     /// The operating system refused.
     #[error("{action}: {source}")]
     Io {
@@ -124,7 +130,8 @@ impl Error {
             | Error::TooManyOps { .. }
             | Error::TooLarge { .. }
             | Error::LeaseTtlTooLarge
-            | Error::KeyNotFound => ErrorKind::Invalid,
+            | Error::KeyNotFound
+            | Error::Import { .. } => ErrorKind::Invalid,
             Error::LeaseNotFound => ErrorKind::NotFound,
             Error::LeaseExists => ErrorKind::Exists,
             Error::NoSpace | Error::Overloaded => ErrorKind::Exhausted,

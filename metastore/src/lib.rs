@@ -15,10 +15,12 @@
 //! test tells, and how batches and checkpoints are laid out.
 
 mod codec;
+pub mod digest;
 pub mod engine;
 pub mod error;
 pub mod etcd;
 pub mod events;
+pub mod import;
 mod index;
 pub mod key;
 pub mod lease;
@@ -34,6 +36,7 @@ pub mod txn;
 
 pub use error::{Error, ErrorKind};
 pub use events::Watcher;
+pub use import::Import;
 pub use key::KeyRange;
 pub use lease::LeaseView;
 pub use record::{LeaseId, Record};

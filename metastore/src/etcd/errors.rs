@@ -54,7 +54,10 @@ pub(crate) fn status(error: &Error) -> Status {
         Error::Overloaded => (Code::ResourceExhausted, TOO_MANY_REQUESTS),
         // The outcome is unknown: neither a success nor a clean failure, and clients know this text.
         Error::Uncertain { .. } => (Code::Unavailable, TIMED_OUT),
-        Error::Stopped { .. } | Error::Io { .. } => (Code::Unavailable, STOPPED),
+        // No request imports.
+        Error::Stopped { .. } | Error::Io { .. } | Error::Import { .. } => {
+            (Code::Unavailable, STOPPED)
+        }
         Error::Corrupt { .. } => (Code::DataLoss, CORRUPT),
     };
     Status::new(code, text)

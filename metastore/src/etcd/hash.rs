@@ -11,6 +11,7 @@ use tonic::Status;
 use super::errors;
 use super::proto::etcdserverpb as pb;
 use super::shared::Shared;
+use crate::digest::Digest;
 use crate::read::{At, Range};
 use crate::{Error, KeyRange, Revision};
 
@@ -42,14 +43,14 @@ fn hashed(shared: &Shared, wanted: Option<Revision>) -> Result<(u32, Revision), 
         limit: Some(PAGE_RECORDS),
         ..Range::of(KeyRange::All)
     };
-    let mut hash = 0;
+    let mut digest = Digest::default();
     loop {
         let page = shared.store.range(&query)?;
         for record in &page.records {
-            hash = crc32c::crc32c_append(hash, record.encoded());
+            digest.add(record);
         }
         let Some(last) = page.records.last().filter(|_| page.more) else {
-            return Ok((hash, at));
+            return Ok((digest.get(), at));
         };
         let mut next = BytesMut::with_capacity(last.key().len() + 1);
         next.put_slice(last.key());

@@ -133,11 +133,11 @@ pub(super) fn write(
     header: &Header,
     chunks: &mut dyn Iterator<Item = Bytes>,
 ) -> io::Result<u64> {
-    let file = files.create(TEMPORARY)?;
-    let written = write_content(&*file, header, chunks).and_then(|bytes| {
-        files.rename(TEMPORARY, &name(header.at))?;
-        files.sync_names()?;
-        Ok(bytes)
+    let written = Making::begin(files, header).and_then(|mut making| {
+        for chunk in chunks {
+            making.chunk(&chunk)?;
+        }
+        making.finish(files)
     });
     if written.is_err() {
         // As if never begun; one that stays is removed by the next recovery.
@@ -146,44 +146,71 @@ pub(super) fn write(
     written
 }
 
-fn write_content(
-    file: &dyn File,
-    header: &Header,
-    chunks: &mut dyn Iterator<Item = Bytes>,
-) -> io::Result<u64> {
-    let begin = header.encode();
-    let seed = crc32c(begin.get(..HEADER_BYTES - 4).unwrap_or_default());
-    let mut out = Writer::new(file);
-    out.put(&begin)?;
-    let mut number = 0;
-    for chunk in chunks {
+/// A checkpoint being written, chunk by chunk; of no meaning before it is finished.
+pub(super) struct Making {
+    out: Writer,
+    at: Revision,
+    /// What the checksums of chunks begin from.
+    seed: u32,
+    chunks: u64,
+}
+
+impl Making {
+    pub(super) fn begin(files: &dyn Files, header: &Header) -> io::Result<Self> {
+        let begin = header.encode();
+        let mut out = Writer::new(files.create(TEMPORARY)?);
+        out.put(&begin)?;
+        Ok(Making {
+            out,
+            at: header.at,
+            seed: crc32c(begin.get(..HEADER_BYTES - 4).unwrap_or_default()),
+            chunks: 0,
+        })
+    }
+
+    pub(super) fn chunk(&mut self, chunk: &[u8]) -> io::Result<()> {
         let bytes = u32::try_from(chunk.len())
             .ok()
             .filter(|bytes| *bytes != FOOTER_MARK);
         let bytes = bytes.ok_or(io::ErrorKind::FileTooLarge)?;
-        out.put(&bytes.to_le_bytes())?;
-        out.put(&chunk_crc(seed, number, bytes, &chunk).to_le_bytes())?;
-        out.put(&chunk)?;
-        number += 1;
+        self.out.put(&bytes.to_le_bytes())?;
+        let crc = chunk_crc(self.seed, self.chunks, bytes, chunk);
+        self.out.put(&crc.to_le_bytes())?;
+        self.out.put(chunk)?;
+        self.chunks += 1;
+        Ok(())
     }
-    let end = out.bytes().to_le_bytes();
-    out.put(&FOOTER_MARK.to_le_bytes())?;
-    out.put(&chunk_crc(seed, number, FOOTER_MARK, &end).to_le_bytes())?;
-    out.put(&number.to_le_bytes())?;
-    out.put(&end)?;
-    out.finish()
+
+    /// Bytes so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.out.bytes()
+    }
+
+    /// Makes it the checkpoint of its revision; answers its bytes.
+    pub(super) fn finish(mut self, files: &dyn Files) -> io::Result<u64> {
+        let end = self.out.bytes().to_le_bytes();
+        let crc = chunk_crc(self.seed, self.chunks, FOOTER_MARK, &end);
+        self.out.put(&FOOTER_MARK.to_le_bytes())?;
+        self.out.put(&crc.to_le_bytes())?;
+        self.out.put(&self.chunks.to_le_bytes())?;
+        self.out.put(&end)?;
+        let bytes = self.out.finish()?;
+        files.rename(TEMPORARY, &name(self.at))?;
+        files.sync_names()?;
+        Ok(bytes)
+    }
 }
 
 /// Gathers small writes and syncs now and then.
-struct Writer<'a> {
-    file: &'a dyn File,
+struct Writer {
+    file: Box<dyn File>,
     buffer: Vec<u8>,
     flushed: u64,
     synced: u64,
 }
 
-impl<'a> Writer<'a> {
-    fn new(file: &'a dyn File) -> Self {
+impl Writer {
+    fn new(file: Box<dyn File>) -> Self {
         Writer {
             file,
             buffer: Vec::with_capacity(WRITE_BYTES),

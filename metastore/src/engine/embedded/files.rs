@@ -118,13 +118,13 @@ pub trait Lock: File {
 
 /// A directory of the operating system's.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(crate) struct Directory {
     path: PathBuf,
 }
 
 impl Directory {
     /// Makes the directory when it is missing, durably.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         if !path.is_dir() {
             fs::create_dir_all(path)?;
             if let Some(parent) = path

@@ -20,7 +20,7 @@ use bytes::{Buf, BufMut};
 use crc32c::crc32c;
 
 use super::files::{File, Files, Lock, fill_with_zeros};
-use super::{checkpoint, corrupt, io_error, segment, spare};
+use super::{checkpoint, corrupt, import, io_error, segment, spare};
 use crate::Error;
 
 /// The locked file's name, by which a data directory is told from any other.
@@ -50,18 +50,42 @@ enum Read {
 
 /// Takes the lock and raises the epoch, durably.
 pub(super) fn acquire(files: &dyn Files, holder: &str) -> Result<(Arc<dyn Lock>, u64), Error> {
-    let names = files
-        .list()
-        .map_err(|source| io_error(files, "read the data directory", "", source))?;
-    let is_new = !names.iter().any(|name| name == NAME);
-    if is_new {
+    let names = list(files)?;
+    import::refuse_unfinished(files, &names)?;
+    if !names.iter().any(|name| name == NAME) {
         refuse_foreign(files, &names)?;
     }
+    let lock = take(files)?;
+    let epoch = raise(files, &*lock, &names, holder)?;
+    Ok((lock, epoch))
+}
+
+/// Names in the data directory.
+pub(super) fn list(files: &dyn Files) -> Result<Vec<String>, Error> {
+    files
+        .list()
+        .map_err(|source| io_error(files, "read the data directory", "", source))
+}
+
+/// Keeps others out; writes nothing yet.
+pub(super) fn take(files: &dyn Files) -> Result<Arc<dyn Lock>, Error> {
     let lock = files
         .lock(NAME)
         .map_err(|source| io_error(files, "lock", NAME, source))?
         .ok_or_else(|| held(files))?;
-    let slots = read_slots(&*lock).map_err(|source| io_error(files, "read", NAME, source))?;
+    Ok(Arc::from(lock))
+}
+
+/// Writes the next epoch into a lock that is held; answers it. `names` is what lay in the directory
+/// before.
+pub(super) fn raise(
+    files: &dyn Files,
+    lock: &dyn Lock,
+    names: &[String],
+    holder: &str,
+) -> Result<u64, Error> {
+    let is_new = !names.iter().any(|name| name == NAME);
+    let slots = read_slots(lock).map_err(|source| io_error(files, "read", NAME, source))?;
     let newest = newest(&slots);
     let has_data = names
         .iter()
@@ -94,12 +118,12 @@ pub(super) fn acquire(files: &dyn Files, holder: &str) -> Result<(Arc<dyn Lock>,
         holder: holder.to_owned(),
     };
     let offset = if index == 0 { SLOTS_AT[0] } else { SLOTS_AT[1] };
-    make_room(&*lock)
+    make_room(lock)
         .and_then(|()| lock.write_at(&slot.encode(), offset))
         .and_then(|()| lock.sync())
         .and_then(|()| if is_new { files.sync_names() } else { Ok(()) })
         .map_err(|source| io_error(files, "write", NAME, source))?;
-    Ok((Arc::from(lock), epoch))
+    Ok(epoch)
 }
 
 /// Both slots are written from the start, so that a later start needs no room.
@@ -111,8 +135,12 @@ fn make_room(lock: &dyn Lock) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Whether a directory that holds this file still counts as empty.
+pub(super) fn is_harmless(name: &str) -> bool {
+    name == OF_THE_FILE_SYSTEM || spare::is_leftover(name)
+}
+
 fn refuse_foreign(files: &dyn Files, names: &[String]) -> Result<(), Error> {
-    let is_harmless = |name: &str| name == OF_THE_FILE_SYSTEM || spare::is_leftover(name);
     let Some(foreign) = names.iter().find(|name| !is_harmless(name)) else {
         return Ok(());
     };

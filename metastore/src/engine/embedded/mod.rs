@@ -5,6 +5,7 @@
 //! 00000000000000000007.log           a segment of the log, preallocated       (segment, frame)
 //! 00000000000000004711.checkpoint    stands for all up to revision 4711       (checkpoint)
 //! *.tmp, spare-*                     unfinished or unused, removed at recovery (spare)
+//! import.unfinished                  it is being filled, and not opened before (import)
 //! ```
 //!
 //! One thread writes the log (`log`); a second one makes segments ready ahead (`spare`). Formats
@@ -16,6 +17,7 @@ pub mod files;
 
 mod checkpoint;
 mod frame;
+pub(crate) mod import;
 mod lock;
 mod log;
 mod recover;
