@@ -3,7 +3,8 @@
 //! The first chunk pins the revision; later writes are not seen, and a compaction past it ends the
 //! stream with the compacted error. Only the last chunk carries header, `more` and `count`: clients
 //! take a stream that ends without them for broken, and an empty chunk before the last for a fault.
-//! Nothing is read ahead of what the client takes.
+//! Nothing is read ahead of what the client takes. A list by another field than the key is one chunk,
+//! since its first record may be the last one read.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use super::proto::etcdserverpb::range_request::SortOrder;
 use super::shared::Shared;
 use super::{answer, convert, errors};
 use crate::read::{At, Projection, Range, RangeAnswer};
-use crate::{KeyRange, Revision};
+use crate::{Error, KeyRange, Revision};
 
 /// etcd's first chunk; small, so that the first bytes leave soon.
 const CHUNK_RECORDS_FIRST: usize = 10;
@@ -32,23 +33,30 @@ pub(crate) fn chunks(
     shared: &Arc<Shared>,
     request: &pb::RangeRequest,
 ) -> Result<RangeChunks, Status> {
-    let mut query = convert::range(request)?;
+    let query = convert::range(request)?;
     if query.sort.is_some() && request.sort_order != i32::from(SortOrder::None) {
         return Err(errors::stream_sort_unsupported());
     }
-    // A field without an order is no order here, though a single answer takes it for ascending.
-    query.sort = None;
     if query.mod_bounds != (None, None) || query.create_bounds != (None, None) {
         return Err(errors::stream_bounds_unsupported());
     }
+    // A field without an order: ascending, as in a single answer.
+    let whole = query.sort.is_some();
     let progress = Progress {
         shared: Arc::clone(shared),
         left: query.limit,
-        chunk: CHUNK_RECORDS_FIRST,
+        chunk: if whole {
+            usize::MAX
+        } else {
+            CHUNK_RECORDS_FIRST
+        },
         query,
         began: None,
         streamed: 0,
     };
+    if whole {
+        return Ok(Box::pin(stream::once(sorted(progress))));
+    }
     Ok(Box::pin(stream::unfold(Some(progress), |progress| async {
         let mut progress = progress?;
         match progress.next_chunk() {
@@ -57,6 +65,17 @@ pub(crate) fn chunks(
             Err(status) => Some((Err(status), None)),
         }
     })))
+}
+
+/// Gathered and sorted where blocking holds nobody up.
+async fn sorted(mut progress: Progress) -> Result<pb::RangeStreamResponse, Status> {
+    let gathered = tokio::task::spawn_blocking(move || progress.next_chunk()).await;
+    match gathered {
+        Ok(outcome) => outcome.map(|(chunk, _last)| chunk),
+        Err(lost) => Err(errors::status(&Error::Stopped {
+            reason: lost.to_string(),
+        })),
+    }
 }
 
 struct Progress {

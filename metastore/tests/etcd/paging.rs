@@ -154,6 +154,29 @@ async fn what_a_stream_cannot_do_is_unimplemented() {
     assert_refused(streamed(&member, future).await, Code::OutOfRange, text);
 }
 
+/// etcd takes a field without an order for ascending; within one answer that can be kept.
+#[tokio::test]
+async fn a_field_without_an_order_sorts_a_stream_as_it_sorts_a_list() {
+    let member = Member::start().await;
+    for n in 0..40 {
+        member
+            .put(&format!("{PREFIX}{n:02}"), &format!("{:02}", 39 - n))
+            .await;
+    }
+    for limit in [0, 15] {
+        let request = pb::RangeRequest {
+            // By value.
+            sort_target: 4,
+            limit,
+            ..list(PREFIX)
+        };
+        let whole = member.range(request.clone()).await;
+        assert_eq!(whole.kvs[0].value, b"00".as_slice());
+        let parts = streamed(&member, request).await.unwrap();
+        assert_eq!(parts, [whole], "limit {limit}");
+    }
+}
+
 /// The list is made as the client takes it, so most of it is still unread when the first part is.
 #[tokio::test]
 async fn a_stream_ends_with_the_compacted_error_and_never_short() {
