@@ -4,7 +4,7 @@ SECONDS ?= 60
 SEED   ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test verify verify-fmt verify-lint verify-docs verify-tidy fix-fmt bench fuzz parts
+.PHONY: help run build test verify verify-fmt verify-lint verify-docs verify-tidy fix-fmt bench fuzz parts conformance
 
 help: ## show this
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,3 +44,6 @@ bench: ## measure beside peers in one run (needs Go, nginx or haproxy, python3)
 
 fuzz: ## random inputs for SECONDS= against the parsers, from SEED=
 	SLUICE_FUZZ_SECONDS=$(SECONDS) SLUICE_FUZZ_SEED=$(SEED) $(CARGO) test --locked -p sluice-e2e --test fuzz -- --nocapture
+
+conformance: ## others' suites against the store, PART= to choose (needs Go, hours)
+	e2e/conformance/run.sh $(PART)

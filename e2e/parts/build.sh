@@ -5,7 +5,7 @@
 # decides whether a SKIPPED was expected.
 #
 # usage: build.sh PART...
-# parts: kube-apiserver kubectl kube-controller-manager kube-scheduler etcd etcdctl benchmark
+# parts: kube-apiserver kubectl kube-controller-manager kube-scheduler etcd etcdctl etcdutl benchmark
 #        loop protobuf informer (the suites' own clients, from e2e/clients)
 set -u
 
@@ -88,6 +88,7 @@ go 1.26
 require (
     go.etcd.io/etcd/server/v3 v$version
     go.etcd.io/etcd/etcdctl/v3 v$version
+    go.etcd.io/etcd/etcdutl/v3 v$version
 )
 MOD
 }
@@ -125,6 +126,7 @@ for part in "$@"; do
         build_part "$part" "$K8S_VERSION" kubernetes_module "k8s.io/kubernetes/cmd/$part" "$(k8s_ldflags)" ;;
     etcd) build_part etcd "$ETCD_VERSION" etcd_module go.etcd.io/etcd/server/v3 "" ;;
     etcdctl) build_part etcdctl "$ETCD_VERSION" etcd_module go.etcd.io/etcd/etcdctl/v3 "" ;;
+    etcdutl) build_part etcdutl "$ETCD_VERSION" etcd_module go.etcd.io/etcd/etcdutl/v3 "" ;;
     benchmark) build_part benchmark "$BENCHMARK_VERSION" benchmark_module go.etcd.io/etcd/v3/tools/benchmark "" ;;
     loop | protobuf | informer) build_part "$part" "$(clients_version)" clients_module "./$part" "" ;;
     *) say "unknown part: $part"; exit 2 ;;

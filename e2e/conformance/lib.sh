@@ -1,0 +1,65 @@
+# What the suites share: where things are kept, how modules are had, how a suite is skipped.
+# Sourced by run.sh and by the suites; not a program.
+# shellcheck shell=bash
+
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+ROOT=$(cd "$HERE/../.." && pwd)
+CACHE=${SLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice}/parts
+export HERE ROOT CACHE GOWORK=off GOTOOLCHAIN=local GOFLAGS=-mod=mod
+
+say() { printf '%s\n' "$*" >&2; }
+
+# skip SUITE WHY: a suite that cannot run here says so in the summary.
+skip() {
+    say "$1: SKIPPED: $2"
+    printf '%s\tSKIPPED\t%s\n' "$1" "$2" >>"$SUMMARY"
+}
+
+# Paths as the start command of a test's server needs them: quoted for a shell.
+quoted() { printf '%q' "$1"; }
+
+# module_copy MODULE VERSION FOLDER: a writable copy of a released module. Upstream's replacements
+# by folder are dropped, since the folders are not part of the release.
+module_copy() {
+    local module=$1 version=$2 folder=$3 json source
+    [ -e "$folder/.whole" ] && return
+    mkdir -p "$folder.ask" && printf 'module ask\n\ngo 1.26\n' >"$folder.ask/go.mod"
+    json=$(cd "$folder.ask" && go mod download -json "$module@v$version") || {
+        say "$json"
+        return 1
+    }
+    rm -rf "$folder.ask"
+    source=$(sed -n 's/^[[:space:]]*"Dir": "\(.*\)",\{0,1\}$/\1/p' <<<"$json")
+    [ -d "$source" ] || return 1
+    rm -rf "$folder" && mkdir -p "$folder" && cp -r "$source/." "$folder/" && chmod -R u+w "$folder" || return 1
+    (
+        cd "$folder" || exit 1
+        sed -n 's/^[[:space:]]*\(replace \)\{0,1\}\([^ ]*\) => \.\..*/\2/p' go.mod |
+            while read -r replaced; do go mod edit "-dropreplace=$replaced"; done
+        go mod edit -toolchain=none
+    ) || return 1
+    touch "$folder/.whole"
+}
+
+# test_binary FOLDER PACKAGE BINARY [BUILD FLAG...]: compiles a package's tests, once for each state
+# of what it is made of. One builder at a time; the machine is left usable.
+test_binary() {
+    local folder=$1 package=$2 binary=$3 stamp
+    shift 3
+    stamp="$(go version) $* $(cd "$folder" && find . -name '*.go' -newer .whole -exec cksum {} + | sort | cksum)"
+    [ -x "$binary" ] && [ "$(cat "$binary.stamp" 2>/dev/null)" = "$stamp" ] && return
+    say "building the tests of $package (once; kept in $(dirname "$binary"))"
+    mkdir -p "$(dirname "$binary")"
+    (cd "$folder" && nice go test -p "${BUILDS:-1}" -c -vet=off -ldflags '-s -w' "$@" -o "$binary" "./$package") || return 1
+    printf '%s\n' "$stamp" >"$binary.stamp"
+}
+
+# own_network: prints the runner's flag where a test can have a loopback of its own.
+own_network() {
+    unshare -rn ip link set lo up 2>/dev/null && printf '%s' -own-network
+}
+
+# jobs_at_once: tests share fixed ports where they cannot have a network each.
+jobs_at_once() {
+    if [ -n "$(own_network)" ]; then printf '%s' "${JOBS:-2}"; else printf 1; fi
+}

@@ -1,0 +1,3 @@
+module sluice.local/conformance/runner
+
+go 1.26.0
