@@ -8,6 +8,7 @@ pub mod client;
 pub mod dev;
 pub mod etcd;
 pub mod fake;
+pub mod history;
 pub mod kubectl;
 pub mod lines;
 pub mod parts;
