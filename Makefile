@@ -4,7 +4,7 @@ SECONDS ?= 60
 SEED   ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test verify verify-fmt verify-lint verify-docs verify-tidy fix-fmt bench fuzz parts conformance
+.PHONY: help run build test verify verify-fmt verify-lint verify-docs verify-tidy fix-fmt bench fuzz parts conformance robustness
 
 help: ## show this
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,3 +47,7 @@ fuzz: ## random inputs for SECONDS= against the parsers, from SEED=
 
 conformance: ## others' suites against the store, PART= to choose (needs Go, hours)
 	e2e/conformance/run.sh $(PART)
+
+robustness: ## the store under kills and failing disks for SECONDS=, judged by its histories, from SEED=
+	$(CARGO) build --locked --bin sluice
+	SLUICE_ROBUSTNESS_SECONDS=$(SECONDS) SLUICE_ROBUSTNESS_SEED=$(SEED) $(CARGO) test --locked -p sluice-e2e --test robustness -- --nocapture --test-threads=1

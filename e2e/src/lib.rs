@@ -15,6 +15,7 @@ pub mod parts;
 pub mod pki;
 pub mod ports;
 pub mod process;
+pub mod robust;
 pub mod site;
 pub mod sluice;
 pub mod stack;

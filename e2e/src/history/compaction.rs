@@ -123,10 +123,8 @@ fn may(request: &Request, refusal: &Refusal) -> bool {
             request => has_put(request, &|put| put.lease != 0),
         },
         (INVALID, KEY_NOT_FOUND) => has_put(request, &|put| put.ignore_value || put.ignore_lease),
-        (EXHAUSTED, NO_SPACE) => {
-            matches!(request, Request::Grant { .. }) || has_put(request, &|_| true)
-        }
-        (EXHAUSTED, TOO_MANY) => writes,
+        // Where the disk itself is full and not only the quota, deletions may have no room either.
+        (EXHAUSTED, NO_SPACE | TOO_MANY) => writes,
         _ => false,
     }
 }

@@ -320,7 +320,7 @@ impl<'a> Builder<'a> {
             let asked = self.call(*place).is_some_and(|call| call.began < at);
             asked && self.changes(*place).is_some_and(|made| same(&made, &seen))
         };
-        if let Some(found) = self.unknown.iter().position(|place| is_it(place)) {
+        if let Some(found) = self.unknown.iter().position(is_it) {
             let place = self.unknown.swap_remove(found);
             return (seen, Work::Call(place));
         }

@@ -1,5 +1,4 @@
 //! A good history, and for each guarantee one that differs in what breaks it.
-#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use super::compaction::LEASE_NOT_FOUND;
 use super::*;

@@ -80,7 +80,8 @@ impl<'a> Judge<'a> {
     }
 
     fn notice(&mut self, revision: i64) {
-        if revision < self.first {
+        // One from now on begins at the newest revision, which it may be told.
+        if revision < self.log.start {
             let what = format!("progress at {revision}, before it begins");
             self.add(Guarantee::WatchBookmarkable, &what);
         } else if revision < self.progress || revision < self.last {
@@ -191,7 +192,7 @@ impl<'a> Judge<'a> {
         for event in owed {
             let is_it =
                 |one: &&&Event| one.kv.modified == event.kv.modified && one.kv.key == event.kv.key;
-            if got.next_if(|one| is_it(&one)).is_some() {
+            if got.next_if(|one| is_it(one)).is_some() {
                 continue;
             }
             if self
