@@ -22,6 +22,10 @@ use sluice_metastore::etcd::{EtcdOptions, EtcdTls, Listener};
 use sluice_metastore::store::{Store, StoreOptions};
 use tokio_util::sync::CancellationToken;
 
+/// As in the product, so that what is measured here is what is served there.
+#[global_allocator]
+static GLOBAL: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let outcome = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

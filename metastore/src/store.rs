@@ -19,7 +19,8 @@ use crate::lease::expiry::Expiry;
 use crate::read::{Range, RangeAnswer, serve};
 use crate::sequencer::Sequencer;
 use crate::sequencer::inbox::{Inbox, Message};
-use crate::sequencer::request::{Reply, Request, Waiting};
+use crate::sequencer::mailbox::{Envelope, Mailbox};
+use crate::sequencer::request::{Reply, Request, TxnReply, Waiting};
 use crate::state::State;
 use crate::stats::{Counters, StoreSize, StoreStats};
 use crate::txn::check::{Limits, check, is_read_only};
@@ -83,6 +84,13 @@ impl Shared {
 
     pub(crate) fn now(&self) -> Instant {
         (self.options.now)()
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            ops: self.options.txn_ops_max,
+            bytes: self.options.request_bytes_max,
+        }
     }
 
     /// # Errors
@@ -172,17 +180,55 @@ impl Store {
     /// # Cancellation
     /// Once queued, the transaction runs whether or not anybody waits for the answer.
     pub async fn txn(&self, txn: Txn) -> Result<TxnAnswer, Error> {
-        let options = &self.shared().options;
-        let limits = Limits {
-            ops: options.txn_ops_max,
-            bytes: options.request_bytes_max,
-        };
-        let bytes = check(&txn, limits)?;
+        let bytes = check(&txn, self.shared().limits())?;
         if is_read_only(&txn) {
             let mut state = State::clone(&self.shared().view());
             return evaluate(&mut state, &txn).map(|outcome| outcome.answer);
         }
-        self.ask(bytes, |reply| Request::Txn(txn, reply)).await
+        self.ask(bytes, |reply| Request::Txn(txn, TxnReply::Once(reply)))
+            .await
+    }
+
+    /// Prepares a transaction whose answer is put into a mailbox under `ticket`; the caller sends
+    /// what is prepared with [`Store::send_all`]. Never waits: without room now, the transaction
+    /// comes back.
+    ///
+    /// # Errors
+    /// As [`Store::txn`]; nothing is put into the mailbox then.
+    pub(crate) fn prepare(
+        &self,
+        txn: Txn,
+        mailbox: &Arc<Mailbox>,
+        ticket: u64,
+    ) -> Result<Prepared, Error> {
+        let shared = self.shared();
+        let bytes = check(&txn, shared.limits())?;
+        if is_read_only(&txn) {
+            let mut state = State::clone(&shared.view());
+            let outcome = evaluate(&mut state, &txn)?;
+            return Ok(Prepared::Answered(outcome.answer));
+        }
+        shared.check_running()?;
+        let Some(permit) = shared.inbox.room_now(bytes) else {
+            return Ok(Prepared::NoRoom(txn));
+        };
+        let reply = TxnReply::Post(Envelope::new(mailbox, ticket));
+        Ok(Prepared::Message(Message::Request(Waiting {
+            request: Request::Txn(txn, reply),
+            permit: Some(permit),
+            is_second_try: false,
+        })))
+    }
+
+    /// Sends what was prepared, in order.
+    pub(crate) fn send_all(&self, prepared: &mut Vec<Message>) {
+        let shared = self.shared();
+        shared.inbox.send_all(prepared);
+        for message in prepared.drain(..) {
+            if let (Message::Request(waiting), Err(error)) = (message, shared.check_running()) {
+                waiting.refuse(error);
+            }
+        }
     }
 
     /// Writes one key.
@@ -343,7 +389,17 @@ impl Store {
     }
 }
 
-fn only(op: Op) -> Txn {
+/// A transaction on its way to the sequencer.
+pub(crate) enum Prepared {
+    /// To be sent.
+    Message(Message),
+    /// It only read, and this is the answer.
+    Answered(TxnAnswer),
+    /// There is no room now: [`Store::txn`] waits for some.
+    NoRoom(Txn),
+}
+
+pub(crate) fn only(op: Op) -> Txn {
     Txn {
         compares: Vec::new(),
         success: vec![op],

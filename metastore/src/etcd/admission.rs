@@ -22,7 +22,7 @@ use tonic::Status;
 use super::errors;
 
 /// Answers up to this size need no room: a page of 500 objects of 2 KiB.
-const FREE_BYTES: usize = 1024 * 1024;
+pub(crate) const FREE_BYTES: usize = 1024 * 1024;
 /// The room: some lists of a large cluster's pods at once, and a bounded share of a small machine.
 const ROOM_BYTES: usize = 512 * 1024 * 1024;
 /// Room is counted in these, since a semaphore counts in 32 bits when asked for many.

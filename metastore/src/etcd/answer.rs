@@ -43,13 +43,17 @@ pub(crate) fn delete(deleted: u64, previous: Vec<Record>) -> pb::DeleteRangeResp
     }
 }
 
-/// The answer to a transaction, without its header; the request tells which reads wanted keys only.
-pub(crate) fn txn(answer: TxnAnswer, asked: &pb::TxnRequest) -> pb::TxnResponse {
-    let branch = if answer.succeeded {
-        &asked.success
-    } else {
-        &asked.failure
-    };
+/// The answer to a transaction, without its header; the request tells which reads wanted keys only,
+/// and without one none did.
+pub(crate) fn txn(answer: TxnAnswer, asked: Option<&pb::TxnRequest>) -> pb::TxnResponse {
+    let branch = asked.map_or(&[][..], |asked| {
+        if answer.succeeded {
+            &asked.success
+        } else {
+            &asked.failure
+        }
+    });
+    let mut branch = branch.iter();
     let revision = answer.revision;
     pb::TxnResponse {
         header: None,
@@ -57,19 +61,18 @@ pub(crate) fn txn(answer: TxnAnswer, asked: &pb::TxnRequest) -> pb::TxnResponse 
         responses: answer
             .answers
             .into_iter()
-            .zip(branch)
-            .map(|(one, asked)| pb::ResponseOp {
-                response: Some(op(one, asked, revision)),
+            .map(|one| pb::ResponseOp {
+                response: Some(op(one, branch.next(), revision)),
             })
             .collect(),
     }
 }
 
-fn op(answer: OpAnswer, asked: &pb::RequestOp, revision: Revision) -> Wire {
+fn op(answer: OpAnswer, asked: Option<&pb::RequestOp>, revision: Revision) -> Wire {
+    let asked = asked.and_then(|asked| asked.request.as_ref());
     match answer {
         OpAnswer::Range(answer) => {
-            let keys_only =
-                matches!(&asked.request, Some(Asked::RequestRange(one)) if one.keys_only);
+            let keys_only = matches!(asked, Some(Asked::RequestRange(one)) if one.keys_only);
             let at = answer.revision;
             let body = range(answer, keys_only);
             Wire::ResponseRange(pb::RangeResponse {
@@ -86,10 +89,9 @@ fn op(answer: OpAnswer, asked: &pb::RequestOp, revision: Revision) -> Wire {
             ..delete(deleted, previous)
         }),
         OpAnswer::Txn(answer) => {
-            let nothing = pb::TxnRequest::default();
-            let asked = match &asked.request {
-                Some(Asked::RequestTxn(asked)) => asked,
-                _ => &nothing,
+            let asked = match asked {
+                Some(Asked::RequestTxn(asked)) => Some(asked),
+                _ => None,
             };
             let at = answer.revision;
             Wire::ResponseTxn(pb::TxnResponse {

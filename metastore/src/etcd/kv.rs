@@ -14,7 +14,7 @@ use super::range_stream::{self, RangeChunks};
 use super::shared::Shared;
 use super::{answer, convert, errors};
 use crate::read::{At, Projection, Range, RangeAnswer};
-use crate::txn::OpAnswer;
+use crate::txn::{OpAnswer, TxnAnswer};
 use crate::{Error, KeyRange, Revision};
 
 /// etcd's `--max-request-bytes`; what kube-apiserver's own limit of an object is built on.
@@ -24,14 +24,19 @@ pub(crate) const REQUEST_BYTES_MAX: usize = 1536 * 1024;
 const INLINE_RECORDS_MAX: usize = 512;
 
 /// The service.
+#[derive(Clone)]
 pub(crate) struct KvService(pub(crate) Arc<Shared>);
 
 impl KvService {
-    async fn read(&self, query: Range) -> Result<RangeAnswer, Status> {
-        let short = query.projection == Projection::CountOnly
+    /// Whether a read is gathered on the spot.
+    pub(crate) fn is_short(&self, query: &Range) -> bool {
+        query.projection == Projection::CountOnly
             || matches!(query.range, KeyRange::Key(_))
-            || self.is_small(&query);
-        let outcome = if short {
+            || self.is_small(query)
+    }
+
+    pub(crate) async fn read(&self, query: Range) -> Result<RangeAnswer, Status> {
+        let outcome = if self.is_short(&query) {
             self.0.store.range(&query)
         } else {
             let store = self.0.store.clone();
@@ -63,6 +68,64 @@ impl KvService {
                 .range(&count)
                 .is_ok_and(|now| now.count <= INLINE_RECORDS_MAX as u64)
     }
+
+    /// The answer to a read.
+    pub(crate) fn answer_range(
+        &self,
+        request: &pb::RangeRequest,
+        answer: RangeAnswer,
+    ) -> pb::RangeResponse {
+        self.0.counters.ranges.add(1);
+        // How kube-apiserver asks for the current revision before a consistent list: one key that
+        // does not exist. Its watch on that prefix is then told at once that it is up to date.
+        if answer.count == 0 && request.limit == 1 && request.range_end.is_empty() {
+            let nudged = self.0.nudges.touch(&request.key);
+            self.0.counters.progress_pushed.add(nudged);
+        }
+        pb::RangeResponse {
+            header: self.0.header(answer.revision),
+            ..answer::range(answer, request.keys_only)
+        }
+    }
+
+    /// The answer to a write of one key.
+    pub(crate) fn answer_put(&self, done: TxnAnswer) -> pb::PutResponse {
+        self.0.counters.puts.add(1);
+        let previous = match done.answers.into_iter().next() {
+            Some(OpAnswer::Put(previous)) => previous,
+            _ => None,
+        };
+        pb::PutResponse {
+            header: self.0.header(done.revision),
+            ..answer::put(previous)
+        }
+    }
+
+    /// The answer to a delete.
+    pub(crate) fn answer_delete(&self, done: TxnAnswer) -> pb::DeleteRangeResponse {
+        self.0.counters.deletes.add(1);
+        let (deleted, previous) = match done.answers.into_iter().next() {
+            Some(OpAnswer::Delete(deleted, previous)) => (deleted, previous),
+            _ => (0, Vec::new()),
+        };
+        pb::DeleteRangeResponse {
+            header: self.0.header(done.revision),
+            ..answer::delete(deleted, previous)
+        }
+    }
+
+    /// The answer to a transaction; see [`answer::txn`] for what the request is for.
+    pub(crate) fn answer_txn(
+        &self,
+        done: TxnAnswer,
+        request: Option<&pb::TxnRequest>,
+    ) -> pb::TxnResponse {
+        self.0.counters.txns.add(1);
+        pb::TxnResponse {
+            header: self.0.header(done.revision),
+            ..answer::txn(done, request)
+        }
+    }
 }
 
 #[tonic::async_trait]
@@ -75,16 +138,7 @@ impl Kv for KvService {
     ) -> Result<Response<pb::RangeResponse>, Status> {
         let request = request.into_inner();
         let answer = self.read(convert::range(&request)?).await?;
-        self.0.counters.ranges.add(1);
-        // How kube-apiserver asks for the current revision before a consistent list: one key that
-        // does not exist. Its watch on that prefix is then told at once that it is up to date.
-        if answer.count == 0 && request.limit == 1 && request.range_end.is_empty() {
-            let nudged = self.0.nudges.touch(&request.key);
-            self.0.counters.progress_pushed.add(nudged);
-        }
-        let header = self.0.header(answer.revision);
-        let body = answer::range(answer, request.keys_only);
-        let body = pb::RangeResponse { header, ..body };
+        let body = self.answer_range(&request, answer);
         let taken = self.0.room.take(body.encoded_len()).await?;
         let mut response = Response::new(body);
         if let Some(taken) = taken {
@@ -108,16 +162,7 @@ impl Kv for KvService {
         let request = within_limit(request)?;
         let put = convert::put(&request)?;
         let done = self.0.settle(self.0.store.put(put)).await?;
-        self.0.counters.puts.add(1);
-        let previous = match done.answers.into_iter().next() {
-            Some(OpAnswer::Put(previous)) => previous,
-            _ => None,
-        };
-        let header = self.0.header(done.revision);
-        Ok(Response::new(pb::PutResponse {
-            header,
-            ..answer::put(previous)
-        }))
+        Ok(Response::new(self.answer_put(done)))
     }
 
     async fn delete_range(
@@ -126,14 +171,7 @@ impl Kv for KvService {
     ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
         let delete = convert::delete(&within_limit(request)?)?;
         let done = self.0.settle(self.0.store.delete(delete)).await?;
-        self.0.counters.deletes.add(1);
-        let (deleted, previous) = match done.answers.into_iter().next() {
-            Some(OpAnswer::Delete(deleted, previous)) => (deleted, previous),
-            _ => (0, Vec::new()),
-        };
-        let header = self.0.header(done.revision);
-        let body = answer::delete(deleted, previous);
-        Ok(Response::new(pb::DeleteRangeResponse { header, ..body }))
+        Ok(Response::new(self.answer_delete(done)))
     }
 
     async fn txn(
@@ -143,12 +181,7 @@ impl Kv for KvService {
         let request = within_limit(request)?;
         let txn = convert::txn(&request, convert::TXN_OPS_MAX)?;
         let done = self.0.settle(self.0.store.txn(txn)).await?;
-        self.0.counters.txns.add(1);
-        let header = self.0.header(done.revision);
-        Ok(Response::new(pb::TxnResponse {
-            header,
-            ..answer::txn(done, &request)
-        }))
+        Ok(Response::new(self.answer_txn(done, Some(&request))))
     }
 
     /// `physical` asks to wait until the space is free. The store forgets as it goes and its floor

@@ -1,14 +1,9 @@
 //! One port for gRPC and plain HTTP: accept, TLS, HTTP/2 or HTTP/1.1, drain.
 
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -19,6 +14,7 @@ use tonic::service::Routes;
 use super::admission::{self, Room};
 use super::auth::AuthService;
 use super::cluster::ClusterService;
+use super::connection::{self, HANDSHAKE_TIMEOUT, Site};
 use super::counters::Counters;
 use super::health::HealthService;
 use super::http;
@@ -40,26 +36,7 @@ use super::watch::nudge::Nudges;
 use crate::store::Store;
 
 /// etcd reads a message up to its request limit and half a mebibyte around it.
-const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + 512 * 1024;
-/// One connection carries every watch and call of a client; etcd's own limit is the largest number.
-const STREAMS_MAX: u32 = 1 << 20;
-/// A request fits a stream's window, so that a writer never waits for a round trip.
-const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
-/// Eight requests at full size on one connection.
-const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
-/// Bytes held for a stream whose client does not read; a thousand such watches hold 64 MiB.
-const SEND_BUFFER_BYTES: usize = 64 * 1024;
-/// Clients send a path, a token and little else.
-const HEADER_BYTES_MAX: u32 = 64 * 1024;
-/// Streams a client may open and reset before they are looked at: deadlines cut calls off in
-/// bursts, so more than the library's twenty, and still a bound against floods.
-const RESET_STREAMS_MAX: usize = 1024;
-/// A peer that vanished is noticed in about two minutes; one ping a connection is cheap.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(120);
-/// etcd's own patience for the answer to a ping.
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// A handshake is two round trips; a peer that takes longer holds a connection for nothing.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + 512 * 1024;
 /// Pause after a failed accept, which mostly means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -128,7 +105,10 @@ impl Listener {
         });
         let connections = TaskTracker::new();
         let room = Arc::new(Semaphore::new(self.options.connections_max));
-        let routes = routes(&shared);
+        let site = Site {
+            routes: routes(&shared),
+            shared: Arc::clone(&shared),
+        };
         loop {
             // Waiting for room before accepting leaves further clients in the kernel's queue.
             let Ok(seat) = Arc::clone(&room).acquire_owned().await else {
@@ -148,10 +128,10 @@ impl Listener {
                     continue;
                 }
             };
-            let (shared, tls, routes) = (Arc::clone(&shared), self.tls.clone(), routes.clone());
+            let (shared, tls, site) = (Arc::clone(&shared), self.tls.clone(), site.clone());
             connections.spawn(async move {
                 shared.counters.connections.up();
-                connection(stream, peer, tls, routes, &shared.stopping).await;
+                welcome(stream, peer, tls, site).await;
                 shared.counters.connections.down();
                 drop(seat);
             });
@@ -189,68 +169,17 @@ fn routes(shared: &Arc<Shared>) -> axum::Router {
         .merge(http::routes(Arc::clone(shared)))
 }
 
-async fn connection(
-    stream: TcpStream,
-    peer: SocketAddr,
-    tls: Option<TlsAcceptor>,
-    routes: axum::Router,
-    stopping: &CancellationToken,
-) {
+async fn welcome(stream: TcpStream, peer: SocketAddr, tls: Option<TlsAcceptor>, site: Site) {
     // Replies are written whole, so waiting to fill a packet only delays them.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "cannot set nodelay");
     }
     let Some(tls) = tls else {
-        return serve_http(stream, peer, routes, stopping).await;
+        return connection::serve(stream, peer, site).await;
     };
     match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
-        Ok(Ok(stream)) => serve_http(stream, peer, routes, stopping).await,
+        Ok(Ok(stream)) => connection::serve(stream, peer, site).await,
         Ok(Err(error)) => tracing::info!(%peer, %error, "refused an etcd client's handshake"),
         Err(_elapsed) => tracing::info!(%peer, "an etcd client's handshake took too long"),
     }
-}
-
-async fn serve_http<S>(
-    stream: S,
-    peer: SocketAddr,
-    routes: axum::Router,
-    stopping: &CancellationToken,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let builder = http_builder();
-    let service = TowerToHyperService::new(routes);
-    let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let outcome = tokio::select! {
-        biased;
-        // First, so that the drain is told before more requests are read.
-        () = stopping.cancelled() => {
-            served.as_mut().graceful_shutdown();
-            served.await
-        }
-        outcome = served.as_mut() => outcome,
-    };
-    if let Err(error) = outcome {
-        tracing::debug!(%peer, error, "an etcd client's connection broke");
-    }
-}
-
-fn http_builder() -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS_MAX)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_send_buf_size(SEND_BUFFER_BYTES)
-        .max_header_list_size(HEADER_BYTES_MAX)
-        .max_pending_accept_reset_streams(RESET_STREAMS_MAX)
-        .keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT);
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HANDSHAKE_TIMEOUT);
-    builder
 }

@@ -96,6 +96,7 @@ impl Sequencer {
             }
             self.hand_over(open);
         }
+        self.round.ring();
     }
 
     fn decide(&mut self, waiting: Waiting, is_full: bool, open: &mut Open) {
@@ -118,7 +119,7 @@ impl Sequencer {
         };
         if verdict.looked_at <= self.visible {
             decided.settle_at(self.visible);
-            decided.say();
+            decided.say(&mut self.round);
         } else {
             open.decided.push(decided);
         }
@@ -148,7 +149,11 @@ impl Sequencer {
         if codec::is_blank(&open.payload) {
             match self.window.batches.back_mut() {
                 Some(last) => last.decided.extend(open.decided),
-                None => open.decided.into_iter().for_each(Decided::say),
+                None => {
+                    for decided in open.decided {
+                        decided.say(&mut self.round);
+                    }
+                }
             }
             return;
         }

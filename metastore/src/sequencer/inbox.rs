@@ -73,12 +73,10 @@ impl Inbox {
     /// # Errors
     /// `Overloaded` when too many wait already.
     pub(crate) async fn room_for(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Error> {
-        // A request larger than all the room takes all of it.
-        let units = (1 + bytes / 1024).min(self.units);
-        let units = u32::try_from(units).unwrap_or(u32::MAX);
-        if let Ok(permit) = Arc::clone(&self.room).try_acquire_many_owned(units) {
+        if let Some(permit) = self.room_now(bytes) {
             return Ok(permit);
         }
+        let units = self.units_of(bytes);
         let before = self.in_line.fetch_add(1, Ordering::Relaxed);
         let _place = Place(&self.in_line);
         if before >= self.units * LINE_PER_UNIT {
@@ -86,6 +84,32 @@ impl Inbox {
         }
         let permit = Arc::clone(&self.room).acquire_many_owned(units).await;
         permit.map_err(|_closed| Error::Overloaded)
+    }
+
+    /// Room for a request of so many bytes, if there is some at once.
+    pub(crate) fn room_now(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let units = self.units_of(bytes);
+        Arc::clone(&self.room).try_acquire_many_owned(units).ok()
+    }
+
+    /// A request larger than all the room takes all of it.
+    fn units_of(&self, bytes: usize) -> u32 {
+        let units = (1 + bytes / 1024).min(self.units);
+        u32::try_from(units).unwrap_or(u32::MAX)
+    }
+
+    /// Puts messages in, all at once and in order; leaves them when nobody will read them.
+    pub(crate) fn send_all(&self, messages: &mut Vec<Message>) {
+        let mut queue = self.queue.lock();
+        if queue.is_shut {
+            return;
+        }
+        queue.messages.append(messages);
+        let wake = std::mem::take(&mut queue.is_asleep);
+        drop(queue);
+        if wake {
+            self.bell.notify_one();
+        }
     }
 
     /// Puts a message in; `false` when the sequencer is gone and nobody will read it.

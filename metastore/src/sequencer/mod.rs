@@ -16,6 +16,7 @@
 mod batch;
 mod housekeeping;
 pub(crate) mod inbox;
+pub(crate) mod mailbox;
 mod outcome;
 pub(crate) mod request;
 mod window;
@@ -29,6 +30,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use self::inbox::Message;
+use self::mailbox::Round;
 use self::request::Waiting;
 use self::window::Window;
 use crate::engine::Epoch;
@@ -50,6 +52,8 @@ pub(crate) struct Sequencer {
     visible: Revision,
     /// Taken from the inbox and not evaluated.
     queue: VecDeque<Waiting>,
+    /// Whom to wake for the answers given; empty between steps.
+    round: Round,
     window: Window,
     token: u64,
     /// Invariant: when set, the window's head is held and to be sent at that time.
@@ -91,6 +95,7 @@ impl Sequencer {
             epoch,
             visible: found.state.revision,
             queue: VecDeque::new(),
+            round: Round::default(),
             window: Window::default(),
             token: 0,
             resend: None,

@@ -110,7 +110,10 @@ impl Sequencer {
             self.shared.newest.send_replace(self.visible);
             self.shared.log.ring(mask);
         }
-        head.decided.into_iter().for_each(Decided::say);
+        for decided in head.decided {
+            decided.say(&mut self.round);
+        }
+        self.round.ring();
     }
 
     /// Stores what readers see, and forgets the changes that no longer can be asked for.

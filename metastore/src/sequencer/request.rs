@@ -4,15 +4,34 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::mailbox::{Envelope, Round};
 use crate::txn::evaluate::restamp;
 use crate::txn::{Txn, TxnAnswer};
 use crate::{Error, LeaseId, Revision};
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
+/// Where the answer to a transaction goes.
+pub(crate) enum TxnReply {
+    /// To one caller, who waits for it alone.
+    Once(Reply<TxnAnswer>),
+    /// To a reader of many.
+    Post(Envelope),
+}
+
+impl TxnReply {
+    /// A caller that gave up does not want the answer: nothing to do.
+    fn send(self, outcome: Result<TxnAnswer, Error>) {
+        match self {
+            TxnReply::Once(reply) => drop(reply.send(outcome)),
+            TxnReply::Post(envelope) => envelope.send(outcome),
+        }
+    }
+}
+
 /// Something to do, and where the answer goes.
 pub(crate) enum Request {
-    Txn(Txn, Reply<TxnAnswer>),
+    Txn(Txn, TxnReply),
     Compact(Revision, Reply<Revision>),
     Grant(LeaseId, Duration, Reply<(LeaseId, Duration)>),
     Revoke(LeaseId, Reply<Revision>),
@@ -34,7 +53,7 @@ impl Waiting {
     pub(crate) fn refuse(self, error: Error) {
         // A caller that gave up does not want the answer: nothing to do.
         match self.request {
-            Request::Txn(_, reply) => drop(reply.send(Err(error))),
+            Request::Txn(_, reply) => reply.send(Err(error)),
             Request::Compact(_, reply) | Request::Revoke(_, reply) => {
                 drop(reply.send(Err(error)));
             }
@@ -61,10 +80,13 @@ pub(crate) struct Decided {
 }
 
 impl Decided {
-    /// Gives the answer.
-    pub(crate) fn say(self) {
+    /// Gives the answer; readers of many answers are woken with `round`.
+    pub(crate) fn say(self, round: &mut Round) {
         match (self.waiting.request, self.answer) {
-            (Request::Txn(_, reply), Answer::Txn(answer)) => drop(reply.send(Ok(answer))),
+            (Request::Txn(_, TxnReply::Post(envelope)), Answer::Txn(answer)) => {
+                round.add(envelope, Ok(answer));
+            }
+            (Request::Txn(_, reply), Answer::Txn(answer)) => reply.send(Ok(answer)),
             (
                 Request::Compact(_, reply) | Request::Revoke(_, reply),
                 Answer::Revision(revision),

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
+mod calls;
 mod fixture;
 mod http;
 mod kv;

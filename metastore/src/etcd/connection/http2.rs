@@ -1,0 +1,394 @@
+//! The task of one HTTP/2 connection: everything that happens on it happens in one loop.
+//!
+//! ```text
+//! answers of the store -> requests read -> hot calls answered or queued -> one write
+//! ```
+//!
+//! A turn takes what is there, bounded, and ends with one hand-over to the sequencer and one write
+//! to the socket. Hot calls have no task and no timer of their own; writes on their way share one
+//! alarm, which works since all have the same patience.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use foldhash::fast::FixedState;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use h2::RecvStream;
+use h2::server::{Builder, Connection, SendResponse};
+use http::Request;
+use http::request::Parts;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use super::bridge::{self, Received};
+use super::keepalive::Keepalive;
+use super::line::Line;
+use super::unary::{self, Asked, Call};
+use super::{HANDSHAKE_TIMEOUT, Site, reply};
+use crate::etcd::errors;
+use crate::etcd::kv::KvService;
+use crate::etcd::listener::MESSAGE_BYTES_MAX;
+use crate::sequencer::inbox::Message;
+use crate::sequencer::mailbox::{Letter, Mailbox};
+
+/// One connection carries every watch and call of a client; etcd's own limit is the largest number.
+const STREAMS_MAX: u32 = 1 << 20;
+/// A request fits a stream's window, so that a writer never waits for a round trip.
+const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+/// Eight requests at full size on one connection.
+const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
+/// Bytes held for a stream whose client does not read; a thousand such watches hold 64 MiB.
+const SEND_BUFFER_BYTES: usize = 64 * 1024;
+/// Clients send a path, a token and little else.
+const HEADER_BYTES_MAX: u32 = 64 * 1024;
+/// Streams a client may open and reset before they are looked at: deadlines cut calls off in
+/// bursts, so more than the library's twenty, and still a bound against floods.
+const RESET_STREAMS_MAX: usize = 1024;
+/// A peer that vanished is noticed in about two minutes; one ping a connection is cheap.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(120);
+/// etcd's own patience for the answer to a ping.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Requests taken in one turn: some hundred microseconds, then other connections get theirs.
+const TURN_REQUESTS: usize = 128;
+
+/// Serves HTTP/2 to the end of the connection; `ahead` was read of it already.
+pub(super) async fn serve<S>(io: S, ahead: BytesMut, site: Site) -> Result<(), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (http, line) = Line::new(io, ahead);
+    let shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, builder().handshake(http)).await;
+    let Ok(http) = shaken else {
+        return Ok(());
+    };
+    let http = http.map_err(|error| error.to_string())?;
+    let mut task = Task::new(http, line, site);
+    poll_fn(|cx| task.poll(cx)).await
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder
+        .max_concurrent_streams(STREAMS_MAX)
+        .initial_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_send_buffer_size(SEND_BUFFER_BYTES)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .max_pending_accept_reset_streams(RESET_STREAMS_MAX);
+    builder
+}
+
+/// A write that the store has not answered yet.
+struct Waiting {
+    respond: SendResponse<Bytes>,
+    asked: Asked,
+}
+
+/// A call whose body is not complete yet, and then what there is of it.
+struct Reading {
+    call: Call,
+    parts: Parts,
+    body: RecvStream,
+    respond: SendResponse<Bytes>,
+    read: Body,
+}
+
+/// A body so far: most come in one piece, which is then not copied.
+#[derive(Default)]
+struct Body {
+    first: Bytes,
+    rest: BytesMut,
+}
+
+impl Body {
+    fn push(&mut self, piece: Bytes) {
+        if self.first.is_empty() {
+            self.first = piece;
+            return;
+        }
+        if self.rest.is_empty() {
+            self.rest.extend_from_slice(&self.first);
+        }
+        self.rest.extend_from_slice(&piece);
+    }
+
+    fn len(&self) -> usize {
+        self.first.len().max(self.rest.len())
+    }
+
+    fn take(&mut self) -> Bytes {
+        let first = std::mem::take(&mut self.first);
+        if self.rest.is_empty() {
+            return first;
+        }
+        self.rest.split().freeze()
+    }
+}
+
+/// How a body ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Whole,
+    /// More than any message may hold.
+    TooLong,
+    /// The client took it back.
+    Broken,
+}
+
+impl Reading {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        loop {
+            if self.body.is_end_stream() {
+                return Poll::Ready(End::Whole);
+            }
+            match ready!(bridge::poll_data(&mut self.body, cx)) {
+                Some(Ok(piece)) => self.read.push(piece),
+                Some(Err(_reset)) => return Poll::Ready(End::Broken),
+                None => return Poll::Ready(End::Whole),
+            }
+            if self.read.len() > MESSAGE_BYTES_MAX + reply::FRAME_HEAD {
+                return Poll::Ready(End::TooLong);
+            }
+        }
+    }
+}
+
+/// The slow way of reading one, for bodies that come later than their heads.
+struct Slow(Option<Box<Reading>>);
+
+impl Future for Slow {
+    type Output = Option<(Box<Reading>, End)>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let end = match &mut self.0 {
+            Some(reading) => ready!(reading.poll(cx)),
+            None => return Poll::Ready(None),
+        };
+        Poll::Ready(self.0.take().map(|reading| (reading, end)))
+    }
+}
+
+/// The state of a connection.
+struct Task<S> {
+    http: Connection<Line<S>, Bytes>,
+    line: Line<S>,
+    site: Site,
+    kv: KvService,
+    keepalive: Option<Keepalive>,
+    /// Told once.
+    stopping: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    /// Calls whose bodies are on their way.
+    slow: FuturesUnordered<Slow>,
+    mailbox: Arc<Mailbox>,
+    letters: Vec<Letter>,
+    /// Writes on their way, by ticket.
+    waiting: HashMap<u64, Waiting, FixedState>,
+    ticket: u64,
+    /// When each ticket's patience ends, oldest first; answered ones are passed over.
+    deadlines: VecDeque<(Instant, u64)>,
+    alarm: Pin<Box<Sleep>>,
+    /// The alarm is set for the front of the deadlines.
+    is_alarmed: bool,
+    /// Gathered in this turn for the sequencer.
+    outgoing: Vec<Message>,
+}
+
+impl<S> Task<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    fn new(mut http: Connection<Line<S>, Bytes>, line: Line<S>, site: Site) -> Self {
+        let keepalive = http
+            .ping_pong()
+            .map(|pings| Keepalive::new(pings, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT));
+        let stopping = site.shared.stopping.clone().cancelled_owned();
+        Task {
+            http,
+            line,
+            kv: KvService(Arc::clone(&site.shared)),
+            site,
+            keepalive,
+            stopping: Some(Box::pin(stopping)),
+            slow: FuturesUnordered::new(),
+            mailbox: Arc::default(),
+            letters: Vec::new(),
+            waiting: HashMap::default(),
+            ticket: 0,
+            deadlines: VecDeque::new(),
+            alarm: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            is_alarmed: false,
+            outgoing: Vec::new(),
+        }
+    }
+
+    /// One turn.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
+        if let Some(stopping) = &mut self.stopping
+            && stopping.as_mut().poll(cx).is_ready()
+        {
+            self.stopping = None;
+            self.http.graceful_shutdown();
+        }
+        self.deliver(cx);
+        let is_over = self.accept(cx).map_err(|error| error.to_string())?;
+        while let Poll::Ready(Some(read)) = self.slow.poll_next_unpin(cx) {
+            if let Some((reading, end)) = read {
+                self.ended(*reading, end);
+            }
+        }
+        if !self.outgoing.is_empty() {
+            self.site.shared.store.send_all(&mut self.outgoing);
+        }
+        self.expire(cx);
+        if is_over {
+            return Poll::Ready(Ok(()));
+        }
+        let heard = self.line.heard();
+        if let Some(keepalive) = &mut self.keepalive
+            && keepalive.poll(cx, heard).is_ready()
+        {
+            tracing::debug!("an etcd client is gone");
+            return Poll::Ready(Ok(()));
+        }
+        match self.line.poll_drain(cx) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error.to_string())),
+            Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Takes the requests that are there; answers whether the connection is over.
+    fn accept(&mut self, cx: &mut Context<'_>) -> Result<bool, h2::Error> {
+        for _ in 0..TURN_REQUESTS {
+            match self.http.poll_accept(cx) {
+                Poll::Ready(Some(Ok((request, respond)))) => self.request(request, respond, cx),
+                Poll::Ready(Some(Err(error))) => return Err(error),
+                Poll::Ready(None) => return Ok(true),
+                Poll::Pending => return Ok(false),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Ok(false)
+    }
+
+    fn request(
+        &mut self,
+        request: Request<RecvStream>,
+        respond: SendResponse<Bytes>,
+        cx: &mut Context<'_>,
+    ) {
+        let (parts, body) = request.into_parts();
+        let Some(call) = unary::of(&parts) else {
+            self.pass_on(parts, Bytes::new(), body, respond);
+            return;
+        };
+        let mut reading = Reading {
+            call,
+            parts,
+            body,
+            respond,
+            read: Body::default(),
+        };
+        match reading.poll(cx) {
+            Poll::Ready(end) => self.ended(reading, end),
+            Poll::Pending => self.slow.push(Slow(Some(Box::new(reading)))),
+        }
+    }
+
+    fn pass_on(&self, parts: Parts, ahead: Bytes, body: RecvStream, respond: SendResponse<Bytes>) {
+        let body = Received::new(ahead, body);
+        let routes = self.site.routes.clone();
+        tokio::spawn(bridge::pass(routes, parts, body, respond));
+    }
+
+    /// A hot call has been read.
+    fn ended(&mut self, mut reading: Reading, end: End) {
+        if end == End::Broken {
+            return;
+        }
+        let body = reading.read.take();
+        let is_whole = end == End::Whole;
+        let step = reply::unframed(&body)
+            .filter(|_| is_whole)
+            .and_then(|message| unary::begin(&self.kv, reading.call, message));
+        match step {
+            // The library says what is wrong with it.
+            None => self.pass_on(reading.parts, body, reading.body, reading.respond),
+            Some(unary::Step::Answer(frame)) => reply::send(&mut reading.respond, frame),
+            Some(unary::Step::Refuse(status)) => reply::refuse(&mut reading.respond, status),
+            Some(unary::Step::Later(answer)) => unary::spawn(answer, reading.respond),
+            Some(unary::Step::Write(txn, asked)) => self.write(txn, asked, reading.respond),
+        }
+    }
+
+    fn write(&mut self, txn: crate::txn::Txn, asked: Asked, mut respond: SendResponse<Bytes>) {
+        let shared = &self.site.shared;
+        self.ticket += 1;
+        match shared.store.prepare(txn, &self.mailbox, self.ticket) {
+            Err(error) => reply::refuse(&mut respond, errors::status(&error)),
+            Ok(crate::store::Prepared::Answered(answer)) => {
+                reply::send(&mut respond, unary::written(&self.kv, answer, &asked));
+            }
+            Ok(crate::store::Prepared::NoRoom(txn)) => {
+                unary::spawn(unary::write_later(Arc::clone(shared), txn, asked), respond);
+            }
+            Ok(crate::store::Prepared::Message(message)) => {
+                self.outgoing.push(message);
+                self.waiting.insert(self.ticket, Waiting { respond, asked });
+                let deadline = Instant::now() + shared.write_timeout;
+                self.deadlines.push_back((deadline, self.ticket));
+            }
+        }
+    }
+
+    /// Passes on the answers that came.
+    fn deliver(&mut self, cx: &mut Context<'_>) {
+        self.mailbox.take(cx, &mut self.letters);
+        for letter in self.letters.drain(..) {
+            let Some(mut waiting) = self.waiting.remove(&letter.ticket) else {
+                // Its caller was told already that nobody knows.
+                continue;
+            };
+            match letter.outcome {
+                Ok(answer) => {
+                    let frame = unary::written(&self.kv, answer, &waiting.asked);
+                    reply::send(&mut waiting.respond, frame);
+                }
+                Err(error) => reply::refuse(&mut waiting.respond, errors::status(&error)),
+            }
+        }
+    }
+
+    /// Tells those who waited too long that the outcome is unknown.
+    fn expire(&mut self, cx: &mut Context<'_>) {
+        loop {
+            while let Some((_, ticket)) = self.deadlines.front()
+                && !self.waiting.contains_key(ticket)
+            {
+                self.deadlines.pop_front();
+            }
+            let Some((at, ticket)) = self.deadlines.front().copied() else {
+                return;
+            };
+            if !self.is_alarmed {
+                self.alarm.as_mut().reset(at);
+                self.is_alarmed = true;
+            }
+            if self.alarm.as_mut().poll(cx).is_pending() {
+                return;
+            }
+            self.is_alarmed = false;
+            if at <= Instant::now()
+                && let Some(mut waiting) = self.waiting.remove(&ticket)
+            {
+                reply::refuse(&mut waiting.respond, errors::timed_out());
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Messages in gRPC's frames, and answers to unary calls over HTTP/2.
+//!
+//! A good answer is a head, one frame, and a status behind it; a refusal is a head alone.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use h2::server::SendResponse;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
+use prost::Message;
+use tonic::Status;
+
+/// One byte for "compressed", four for the length.
+pub(super) const FRAME_HEAD: usize = 5;
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+const OK: HeaderValue = HeaderValue::from_static("0");
+
+/// Lays one message into a frame, in one allocation.
+pub(crate) fn framed(message: &impl Message) -> Bytes {
+    let length = message.encoded_len();
+    let mut frame = BytesMut::with_capacity(FRAME_HEAD + length);
+    frame.put_u8(0);
+    // Messages are far below four gibibytes: what an answer may hold is bounded before it is built.
+    frame.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    message.encode_raw(&mut frame);
+    frame.freeze()
+}
+
+/// The one message of a body that holds exactly one plain frame; `None` for all else.
+pub(super) fn unframed(body: &Bytes) -> Option<Bytes> {
+    let (head, message) = body.split_at_checked(FRAME_HEAD)?;
+    let [0, length @ ..] = head else { return None };
+    let length = u32::from_be_bytes(<[u8; 4]>::try_from(length).ok()?);
+    (usize::try_from(length) == Ok(message.len())).then(|| body.slice(FRAME_HEAD..))
+}
+
+/// The head of every good answer.
+pub(super) fn head() -> Response<()> {
+    let mut head = Response::new(());
+    head.headers_mut().insert(header::CONTENT_TYPE, GRPC);
+    head
+}
+
+/// What stands behind a good answer.
+pub(super) fn ending() -> HeaderMap {
+    let mut ending = HeaderMap::with_capacity(1);
+    ending.insert(GRPC_STATUS, OK);
+    ending
+}
+
+/// Sends a framed message and a good status. A caller that went away is no fault of ours.
+pub(super) fn send(respond: &mut SendResponse<Bytes>, frame: Bytes) {
+    let sent = respond.send_response(head(), false).and_then(|mut body| {
+        body.send_data(frame, false)?;
+        body.send_trailers(ending())
+    });
+    if let Err(error) = sent {
+        tracing::trace!(%error, "nobody waits for an answer any more");
+    }
+}
+
+/// Refuses a call.
+pub(super) fn refuse(respond: &mut SendResponse<Bytes>, status: Status) {
+    let (parts, ()) = status.into_http::<()>().into_parts();
+    if let Err(error) = respond.send_response(Response::from_parts(parts, ()), true) {
+        tracing::trace!(%error, "nobody waits for a refusal any more");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcd::client::etcdserverpb as pb;
+
+    #[test]
+    fn a_frame_is_read_back_and_a_broken_one_is_not() {
+        let message = pb::RangeRequest {
+            key: Bytes::from_static(b"/k"),
+            ..Default::default()
+        };
+        let frame = framed(&message);
+        let read = unframed(&frame).map(pb::RangeRequest::decode);
+        assert_eq!(read, Some(Ok(message)));
+        for length in 0..frame.len() {
+            assert_eq!(unframed(&frame.slice(..length)), None, "{length} bytes");
+        }
+        let mut compressed = BytesMut::from(frame.as_ref());
+        compressed[0] = 1;
+        assert_eq!(unframed(&compressed.freeze()), None);
+        let two = [frame.as_ref(), frame.as_ref()].concat();
+        assert_eq!(unframed(&Bytes::from(two)), None);
+        assert_eq!(
+            unframed(&framed(&pb::RangeRequest::default())),
+            Some(Bytes::new())
+        );
+    }
+}

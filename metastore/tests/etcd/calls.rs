@@ -1,0 +1,280 @@
+//! Calls as bytes over HTTP/2: what a library would never send, and the forms it may choose.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use h2::client::SendRequest;
+use http::{HeaderMap, Method, Request};
+use prost::Message;
+use tokio::net::TcpStream;
+
+use super::fixture::*;
+use sluice_metastore::etcd::client::etcdserverpb as pb;
+
+const PUT: &str = "/etcdserverpb.KV/Put";
+const RANGE: &str = "/etcdserverpb.KV/Range";
+const TXN: &str = "/etcdserverpb.KV/Txn";
+
+/// A bare HTTP/2 client.
+async fn raw(member: &Member) -> SendRequest<Bytes> {
+    let stream = TcpStream::connect(member.address).await.unwrap();
+    let (client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// What came back of a call.
+#[derive(Debug)]
+struct Answer {
+    body: Bytes,
+    /// Head and trailers together.
+    headers: HeaderMap,
+}
+
+impl Answer {
+    /// The code and the text behind it.
+    fn status(&self) -> (i32, String) {
+        let text = |name| {
+            let value = self.headers.get(name);
+            value.map_or("", |value| value.to_str().unwrap()).to_owned()
+        };
+        let code = text("grpc-status")
+            .parse()
+            .expect("every answer has a status");
+        (code, decoded(&text("grpc-message")))
+    }
+}
+
+/// Undoes the percent-encoding of a message.
+fn decoded(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((plain, escaped)) = rest.split_once('%') {
+        let (code, tail) = escaped.split_at(2);
+        out.push_str(plain);
+        out.push(char::from(u8::from_str_radix(code, 16).unwrap()));
+        rest = tail;
+    }
+    out + rest
+}
+
+/// Calls `path` with a body that comes in these pieces, each after the one before has left.
+async fn call(
+    client: &SendRequest<Bytes>,
+    path: &str,
+    extra: &[(&'static str, &'static str)],
+    pieces: Vec<Bytes>,
+) -> Answer {
+    let mut client = client.clone().ready().await.unwrap();
+    let mut request = Request::builder()
+        .method(Method::POST)
+        .uri(format!("http://member{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    for (name, value) in extra {
+        request = request.header(*name, *value);
+    }
+    let (response, mut body) = client
+        .send_request(request.body(()).unwrap(), false)
+        .unwrap();
+    for piece in pieces {
+        let mut piece = piece;
+        while !piece.is_empty() {
+            body.reserve_capacity(piece.len());
+            let granted = std::future::poll_fn(|cx| body.poll_capacity(cx)).await;
+            // A server that refuses a call early takes no more of it.
+            let Some(Ok(room)) = granted else { break };
+            let part = piece.split_to(room.min(piece.len()));
+            if body.send_data(part, false).is_err() {
+                break;
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+    let _early = body.send_data(Bytes::new(), true);
+    let response = response.await.unwrap();
+    let mut headers = response.headers().clone();
+    let mut stream = response.into_body();
+    let mut read = BytesMut::new();
+    while let Some(data) = stream.data().await {
+        let data = data.unwrap();
+        stream.flow_control().release_capacity(data.len()).unwrap();
+        read.extend_from_slice(&data);
+    }
+    headers.extend(stream.trailers().await.unwrap().unwrap_or_default());
+    Answer {
+        body: read.freeze(),
+        headers,
+    }
+}
+
+fn frame(flag: u8, message: &[u8]) -> Bytes {
+    let mut frame = BytesMut::new();
+    frame.put_u8(flag);
+    frame.put_u32(u32::try_from(message.len()).unwrap());
+    frame.put_slice(message);
+    frame.freeze()
+}
+
+fn put(key: &str, value: &[u8]) -> Vec<u8> {
+    let request = pb::PutRequest {
+        key: text(key),
+        value: Bytes::copy_from_slice(value),
+        ..Default::default()
+    };
+    request.encode_to_vec()
+}
+
+async fn value_of(member: &Member, key: &str) -> Option<Bytes> {
+    let answer = member.range(get(key)).await;
+    answer.kvs.first().map(|kv| kv.value.clone())
+}
+
+#[tokio::test]
+async fn a_body_may_come_in_any_pieces() {
+    let member = Member::start().await;
+    let client = raw(&member).await;
+    let value = vec![b'v'; 100_000];
+    let whole = frame(0, &put("k", &value));
+    for size in [1000, 4, 70_000, whole.len()] {
+        let mut pieces: Vec<Bytes> = vec![whole.slice(..3), whole.slice(3..5)];
+        let mut left = whole.slice(5..);
+        while !left.is_empty() && pieces.len() < 300 {
+            pieces.push(left.split_to(size.min(left.len())));
+        }
+        pieces.push(left);
+        let answer = call(&client, PUT, &[], pieces).await;
+        assert_eq!(answer.status(), (0, String::new()), "pieces of {size}");
+        assert_eq!(answer.headers["content-type"], "application/grpc");
+        let response = pb::PutResponse::decode(answer.body.slice(5..)).unwrap();
+        assert!(revision(&response.header) > 1);
+        assert_eq!(value_of(&member, "k").await.unwrap(), value);
+    }
+}
+
+/// What is no plain call gets the library's own refusal, on every hot path alike.
+#[tokio::test]
+async fn odd_calls_are_refused_as_by_the_library() {
+    let member = Member::start().await;
+    let client = raw(&member).await;
+    let message = put("k", b"v");
+    let gzip = &[("grpc-encoding", "gzip")][..];
+    let too_long = frame(0, &put("k", &vec![0; 3 * 1024 * 1024]));
+    let cut = frame(0, &message).slice(..9);
+    let cases: [(&[_], Vec<Bytes>, i32, &str); 6] = [
+        (
+            gzip,
+            vec![frame(1, &message)],
+            12,
+            "Content is compressed with `gzip` which isn't supported",
+        ),
+        (
+            &[],
+            vec![frame(1, &message)],
+            13,
+            "compressed-flag but no grpc-encoding",
+        ),
+        (
+            &[],
+            vec![frame(7, &message)],
+            13,
+            "invalid compression flag: 7",
+        ),
+        (&[], vec![], 13, "Missing request message."),
+        (
+            &[],
+            vec![frame(0, b"\xff\xff\xff")],
+            13,
+            "failed to decode Protobuf message",
+        ),
+        (&[], vec![too_long], 11, "decoded message length too large"),
+    ];
+    for path in [PUT, RANGE, TXN, "/etcdserverpb.KV/DeleteRange"] {
+        for (extra, pieces, code, part) in &cases {
+            let answer = call(&client, path, extra, pieces.clone()).await;
+            let (found, said) = answer.status();
+            assert_eq!(found, *code, "{path}: {said}");
+            assert!(said.contains(part), "{path}: {said}");
+        }
+        let answer = call(&client, path, &[], vec![cut.clone()]).await;
+        assert_eq!(answer.status().0, 13, "{path}: {answer:?}");
+    }
+    assert_eq!(value_of(&member, "k").await, None, "nothing of it was done");
+}
+
+#[tokio::test]
+async fn refusals_are_worded_as_etcds() {
+    let member = Member::start().await;
+    let client = raw(&member).await;
+    let large = frame(0, &put("k", &vec![0; 1_600_000]));
+    let answer = call(&client, PUT, &[], vec![large]).await;
+    assert_eq!(
+        answer.status(),
+        (3, "etcdserver: request is too large".to_owned())
+    );
+    let answer = call(&client, PUT, &[], vec![frame(0, &put("", b"v"))]).await;
+    assert_eq!(
+        answer.status(),
+        (3, "etcdserver: key is not provided".to_owned())
+    );
+    assert_eq!(answer.headers["content-type"], "application/grpc");
+    let answer = call(
+        &client,
+        "/etcdserverpb.KV/Nothing",
+        &[],
+        vec![frame(0, b"")],
+    )
+    .await;
+    assert_eq!(answer.status().0, 12);
+}
+
+/// A unary call has one message; libraries pass over what follows, and so does this.
+#[tokio::test]
+async fn what_follows_the_message_is_passed_over() {
+    let member = Member::start().await;
+    let client = raw(&member).await;
+    let two = [frame(0, &put("k", b"one")), frame(0, &put("k", b"two"))];
+    let answer = call(&client, PUT, &[], two.to_vec()).await;
+    assert_eq!(answer.status().0, 0);
+    assert_eq!(value_of(&member, "k").await.unwrap(), "one");
+    let answer = call(&client, PUT, &[("grpc-encoding", "identity")], two.to_vec()).await;
+    assert_eq!(answer.status().0, 0);
+}
+
+#[tokio::test]
+async fn a_reset_call_leaves_the_others_alone() {
+    let member = Member::start().await;
+    let client = raw(&member).await;
+    for n in 0..200 {
+        let mut ready = client.clone().ready().await.unwrap();
+        let request = Request::post(format!("http://member{PUT}"))
+            .header("content-type", "application/grpc")
+            .body(())
+            .unwrap();
+        let (_response, mut body) = ready.send_request(request, false).unwrap();
+        let message = frame(0, &put(&format!("k{n}"), b"v"));
+        // Half of them are taken back before they are whole, half while they are written.
+        let sent = if n % 2 == 0 {
+            message.slice(..4)
+        } else {
+            message
+        };
+        body.send_data(sent, n % 2 == 1).unwrap();
+        body.send_reset(h2::Reason::CANCEL);
+    }
+    let answer = call(&client, PUT, &[], vec![frame(0, &put("last", b"v"))]).await;
+    assert_eq!(answer.status().0, 0);
+    assert_eq!(value_of(&member, "k0").await, None);
+}
+
+#[tokio::test]
+async fn plain_paths_are_served_over_http2_too() {
+    let member = Member::start().await;
+    let mut client = raw(&member).await.ready().await.unwrap();
+    let request = Request::get("http://member/health").body(()).unwrap();
+    let (response, _) = client.send_request(request, true).unwrap();
+    let response = response.await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["content-type"], "application/json");
+    let mut body = response.into_body();
+    let data = body.data().await.unwrap().unwrap();
+    assert_eq!(data, r#"{"health":"true","reason":""}"#);
+}
