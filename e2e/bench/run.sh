@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Measures Sluice beside its peers in one run and prints one JSON line a row, then the ratios.
 #
-# usage: run.sh [store|gateway]...     default: both
-#   ROUNDS=3 SECONDS_EACH=8 run.sh      more rounds, longer rows
+# usage: run.sh [store|gateway]...     default: both; the store takes about nine minutes
+#   ROUNDS=5 SECONDS_EACH=8 run.sh      more rounds, longer rows
+#   SLUICE=/path/to/sluice run.sh       a binary built already
 #
 # Rules: peers and we take turns within a round; the server under test has core 0, load and origin
 # core 1; what is compared is CPU per operation, since client and server share one machine. Every
@@ -11,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 HERE=e2e/bench
 ROUNDS=${ROUNDS:-3}
-SECONDS_EACH=${SECONDS_EACH:-8}
+SECONDS_EACH=${SECONDS_EACH:-4}
 OUT=$(mktemp -d)
 ROWS=$OUT/rows.jsonl
 PIDS=()
@@ -36,44 +37,13 @@ wait_port() {
     exit 1
 }
 
-cargo build --locked --release --bin sluice
-SLUICE=$PWD/target/release/sluice
+if [ -z "${SLUICE:-}" ]; then
+    cargo build --locked --release --bin sluice
+    SLUICE=$PWD/target/release/sluice
+fi
 
-bench_store() {
-    need go taskset || return 0
-    local etcd
-    etcd=$(e2e/parts/build.sh etcd | cut -f2)
-    (cd $HERE/store-load && go build -o "$OUT/store-load" .)
-    for round in $(seq "$ROUNDS"); do
-        for server in etcd sluice; do
-            local data=$OUT/$server-$round port=$((24000 + RANDOM % 4000))
-            say "round $round of $ROUNDS: store, $server"
-            mkdir -p "$data"
-            if [ $server = etcd ]; then
-                taskset -c 0 "$etcd" --data-dir "$data" --log-level error \
-                    --listen-client-urls "http://127.0.0.1:$port" --advertise-client-urls "http://127.0.0.1:$port" \
-                    --listen-peer-urls "http://127.0.0.1:$((port + 1))" --initial-advertise-peer-urls "http://127.0.0.1:$((port + 1))" \
-                    --initial-cluster "default=http://127.0.0.1:$((port + 1))" >"$data.log" 2>&1 &
-            else
-                taskset -c 0 "$SLUICE" metastore serve --data-dir "$data" --insecure-loopback \
-                    --listen-client-urls "http://127.0.0.1:$port" --log-level error >"$data.log" 2>&1 &
-            fi
-            local pid=$!
-            PIDS+=("$pid")
-            wait_port "$port"
-            sleep 1
-            for shape in create update get list; do
-                local clients=100
-                [ $shape = list ] && clients=1
-                taskset -c 1 "$OUT/store-load" --endpoint "http://127.0.0.1:$port" --shape $shape --clients $clients \
-                    --seconds "$SECONDS_EACH" --pid "$pid" --label "$server" | tee -a "$ROWS"
-            done
-            kill "$pid"
-            wait "$pid" 2>/dev/null || true
-            rm -rf "$data"
-        done
-    done
-}
+# shellcheck source=e2e/bench/store.sh
+. $HERE/store.sh
 
 bench_gateway() {
     need nginx haproxy h2load ss taskset python3 openssl gcc || return 0

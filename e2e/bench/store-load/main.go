@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -25,7 +26,7 @@ import (
 
 var (
 	endpoint    = flag.String("endpoint", "http://127.0.0.1:2379", "client URL of the store")
-	shape       = flag.String("shape", "create", "create|update|delete|get|list|watch|mixed|preload")
+	shape       = flag.String("shape", "create", "create|update|delete|get|put|list|count|watch|mixed|preload|sync")
 	clients     = flag.Int("clients", 100, "concurrent callers")
 	connections = flag.Int("connections", 1, "gRPC connections the callers share")
 	seconds     = flag.Float64("seconds", 10, "length of the measured part")
@@ -43,6 +44,9 @@ var (
 	streams     = flag.Int("watch-streams", 100, "watch: gRPC streams the watches share")
 	drain       = flag.Duration("drain", time.Second, "watch: how long to wait for the last events")
 	label       = flag.String("label", "", "copied into the line")
+	caseName    = flag.String("case", "", "copied into the line")
+	batch       = flag.Int("batch", 1, "preload, watch: puts of one transaction")
+	dir         = flag.String("dir", ".", "sync: where to write")
 )
 
 type kv struct {
@@ -159,6 +163,21 @@ func (w *worker) one(ctx context.Context, sh string) (bool, error) {
 		}
 		w.next = (w.next + 1) % len(w.own)
 		return w.update(ctx, &w.own[w.next])
+	case "put":
+		if len(w.own) == 0 {
+			return false, errDone
+		}
+		w.next = (w.next + 1) % len(w.own)
+		_, err := w.cli.Put(ctx, w.own[w.next].key, w.fill())
+		return err == nil, err
+	case "count":
+		r, err := w.cli.Get(ctx, *prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err == nil {
+			w.items = r.Count
+		}
+		return err == nil && r.Count >= int64(*keys), err
+	case "burst":
+		return w.burst(ctx)
 	case "delete":
 		if len(w.own) == 0 {
 			return false, errDone
@@ -205,6 +224,49 @@ func (w *worker) one(ctx context.Context, sh string) (bool, error) {
 	return false, fmt.Errorf("unknown shape %q", sh)
 }
 
+// burst changes many keys in one revision: each watch gets them in one response.
+func (w *worker) burst(ctx context.Context) (bool, error) {
+	ops := make([]clientv3.Op, 0, *batch)
+	for len(ops) < *batch && len(ops) < len(w.own) {
+		w.next = (w.next + 1) % len(w.own)
+		ops = append(ops, clientv3.OpPut(w.own[w.next].key, w.fill()))
+	}
+	if len(ops) == 0 {
+		return false, errDone
+	}
+	_, err := w.cli.Txn(ctx).Then(ops...).Commit()
+	return err == nil, err
+}
+
+// syncRate overwrites one block of a file and syncs it, as a log does, and prints how often it could.
+func syncRate() {
+	f, err := os.CreateTemp(*dir, "sync-rate")
+	if err != nil {
+		fatal(err)
+	}
+	defer os.Remove(f.Name())
+	block := make([]byte, 4096)
+	if _, err = f.WriteAt(make([]byte, 1<<16), 0); err == nil {
+		err = f.Sync()
+	}
+	var lat []uint32
+	start := time.Now()
+	for err == nil && time.Since(start).Seconds() < *seconds {
+		t0 := time.Now()
+		if _, err = f.WriteAt(block, 0); err == nil {
+			err = syscall.Fdatasync(int(f.Fd()))
+		}
+		lat = append(lat, uint32(time.Since(t0).Microseconds()))
+	}
+	if err != nil {
+		fatal(err)
+	}
+	el := time.Since(start).Seconds()
+	sort.Slice(lat, func(i, j int) bool { return lat[i] < lat[j] })
+	line, _ := json.Marshal(map[string]any{"shape": "sync", "label": "disk", "case": *caseName, "rate": float64(len(lat)) / el, "p50_ms": pct(lat, 0.5), "p99_ms": pct(lat, 0.99)})
+	fmt.Println(string(line))
+}
+
 func procCPU(pid int) (cpu float64, rss int64) { // seconds, KiB
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -232,6 +294,15 @@ func pct(l []uint32, p float64) float64 {
 func fatal(err error) {
 	fmt.Fprintln(os.Stderr, "store-load:", err)
 	os.Exit(1)
+}
+
+// isThere tells whether enough keys exist already, for shapes that need no revisions: on some stores
+// listing them takes longer than the measured part.
+func isThere(w *worker) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	r, err := w.cli.Get(ctx, *prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	return err == nil && r.Count >= int64(*keys)
 }
 
 // preload makes sure that keys exist and tells their revisions.
@@ -273,40 +344,7 @@ func preload(ws []*worker) []kv {
 		}
 	}
 	if len(todo) > 0 {
-		var n int64 = -1
-		var wg sync.WaitGroup
-		var mu sync.Mutex
-		for c := 0; c < 128; c++ {
-			w := &worker{cli: ws[c%len(ws)].cli, value: make([]byte, *valueSize)}
-			wg.Add(1)
-			go func() {
-				defer wg.Done()
-				for {
-					i := atomic.AddInt64(&n, 1)
-					if i >= int64(len(todo)) {
-						return
-					}
-					for try := 0; ; try++ {
-						ctx, cancel := context.WithTimeout(context.Background(), *timeout)
-						rev, ok, err := w.create(ctx, todo[i])
-						cancel()
-						if err == nil && ok {
-							mu.Lock()
-							have[todo[i]] = rev
-							mu.Unlock()
-							break
-						}
-						if err == nil || try > 5 {
-							if err != nil {
-								fatal(fmt.Errorf("filling: %w", err))
-							}
-							break
-						}
-					}
-				}
-			}()
-		}
-		wg.Wait()
+		fillAll(ws, todo, have)
 	}
 	out := make([]kv, 0, *keys)
 	for i := 0; i < *keys; i++ {
@@ -317,8 +355,56 @@ func preload(ws []*worker) []kv {
 	return out
 }
 
+// fillAll puts the keys, some in one transaction, and notes their revisions.
+func fillAll(ws []*worker, todo []string, have map[string]int64) {
+	size := max(*batch, 1)
+	var n int64 = -1
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for c := 0; c < 128; c++ {
+		w := &worker{cli: ws[c%len(ws)].cli, value: make([]byte, *valueSize), rng: rand.New(rand.NewSource(int64(c)))}
+		w.rng.Read(w.value)
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for {
+				first := int(atomic.AddInt64(&n, 1)) * size
+				if first >= len(todo) {
+					return
+				}
+				part := todo[first:min(first+size, len(todo))]
+				ops := make([]clientv3.Op, len(part))
+				for i, key := range part {
+					ops[i] = clientv3.OpPut(key, w.fill())
+				}
+				for try := 0; ; try++ {
+					ctx, cancel := context.WithTimeout(context.Background(), 3**timeout)
+					r, err := w.cli.Txn(ctx).Then(ops...).Commit()
+					cancel()
+					if err == nil {
+						mu.Lock()
+						for _, key := range part {
+							have[key] = r.Header.Revision
+						}
+						mu.Unlock()
+						break
+					}
+					if try > 5 {
+						fatal(fmt.Errorf("filling: %w", err))
+					}
+				}
+			}
+		}()
+	}
+	wg.Wait()
+}
+
 func main() {
 	flag.Parse()
+	if *shape == "sync" {
+		syncRate()
+		return
+	}
 	if *run == "" {
 		*run = strconv.FormatInt(time.Now().Unix()%10000000, 36)
 	}
@@ -340,7 +426,10 @@ func main() {
 		ws[i].rng.Read(ws[i].value)
 	}
 	var present int
-	if *shape != "create" {
+	readsOnly := *shape == "list" || *shape == "count" || *shape == "get"
+	if readsOnly && isThere(ws[0]) {
+		present = *keys
+	} else if *shape != "create" {
 		all := preload(ws)
 		present = len(all)
 		for i, k := range all {
@@ -352,7 +441,12 @@ func main() {
 	if *label != "" {
 		out["label"] = *label
 	}
+	if *caseName != "" {
+		out["case"] = *caseName
+	}
 	if *shape == "preload" {
+		_, rss := procCPU(*pid)
+		out["server_rss_mib"] = rss / 1024
 		b, _ := json.Marshal(out)
 		fmt.Println(string(b))
 		return
@@ -366,6 +460,9 @@ func main() {
 	sh := *shape
 	if sh == "watch" {
 		sh = "update"
+		if *batch > 1 {
+			sh = "burst"
+		}
 		if *rate == 0 {
 			*rate = 100
 		}
@@ -462,10 +559,12 @@ func main() {
 	}
 	wg.Wait()
 	el := time.Since(start).Seconds()
+	if *shape == "watch" {
+		time.Sleep(*drain) // what is delivered late costs as well
+	}
 	cpu1, rss := procCPU(*pid)
 	own1, _ := procCPU(os.Getpid())
 	if *shape == "watch" {
-		time.Sleep(*drain)
 		out["watch_streams"] = min(*streams, *watchers)
 		out["watchers"], out["watchers_ended"] = *watchers, atomic.LoadInt64(&wgone)
 		wcancel()
@@ -503,11 +602,12 @@ func main() {
 	if *shape == "watch" {
 		dmu.Lock()
 		sort.Slice(delivered, func(i, j int) bool { return delivered[i] < delivered[j] })
-		out["events"], out["events_expected"] = len(delivered), len(lat)**watchers
+		out["events"], out["events_expected"] = len(delivered), len(lat)**watchers*max(*batch, 1)
 		out["events_per_s"] = r1(float64(len(delivered)) / el)
 		out["deliver_p50_ms"], out["deliver_p99_ms"] = pct(delivered, 0.5), pct(delivered, 0.99)
 		if *pid > 0 && len(delivered) > 0 {
-			out["server_cpu_us_per_event"] = r1((cpu1 - cpu0) * 1e6 / float64(len(delivered)))
+			out["server_cpu_us_per_event"] = float64(int64((cpu1-cpu0)*1e8/float64(len(delivered))+0.5)) / 100
+			out["own_cpu_us_per_event"] = float64(int64((own1-own0)*1e8/float64(len(delivered))+0.5)) / 100
 		}
 		dmu.Unlock()
 	}
