@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) ranges: Count,
+    pub(crate) range_streams: Count,
     pub(crate) puts: Count,
     pub(crate) deletes: Count,
     pub(crate) txns: Count,

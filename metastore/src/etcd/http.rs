@@ -98,6 +98,10 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     ];
     let counts = [
         ("etcd_mvcc_range_total", counters.ranges.get()),
+        (
+            "sluice_etcd_range_streams_total",
+            counters.range_streams.get(),
+        ),
         ("etcd_mvcc_put_total", counters.puts.get()),
         ("etcd_mvcc_delete_total", counters.deletes.get()),
         ("etcd_mvcc_txn_total", counters.txns.get()),

@@ -42,6 +42,7 @@ pub(crate) fn chunks(
     }
     // A field without an order: ascending, as in a single answer.
     let whole = query.sort.is_some();
+    shared.counters.range_streams.add(1);
     let progress = Progress {
         shared: Arc::clone(shared),
         left: query.limit,
