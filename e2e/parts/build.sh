@@ -5,13 +5,16 @@
 # decides whether a SKIPPED was expected.
 #
 # usage: build.sh PART...
-# parts: kube-apiserver kubectl kube-controller-manager kube-scheduler etcd etcdctl etcdutl benchmark
+# parts: kube-apiserver kubectl kube-controller-manager kube-scheduler kwok etcd etcdctl etcdutl
+#        benchmark
 #        loop protobuf informer (the suites' own clients, from e2e/clients)
+# Another Kubernetes: SLUICE_K8S_VERSION=1.37.2 build.sh kube-apiserver
 set -u
 
 K8S_VERSION=${SLUICE_K8S_VERSION:-1.36.2}
 ETCD_VERSION=${SLUICE_ETCD_VERSION:-3.7.3}
 BENCHMARK_VERSION=${SLUICE_BENCHMARK_VERSION:-3.6.8}
+KWOK_VERSION=${SLUICE_KWOK_VERSION:-0.8.0}
 CACHE=${SLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice}/parts
 
 say() { printf '%s\n' "$*" >&2; }
@@ -98,6 +101,11 @@ benchmark_module() {
     printf 'module parts\ngo 1.26\nrequire go.etcd.io/etcd/v3 v%s\n' "$version" >"$src/go.mod"
 }
 
+kwok_module() {
+    local src=$1 version=$2
+    printf 'module parts\ngo 1.26\nrequire sigs.k8s.io/kwok v%s\n' "$version" >"$src/go.mod"
+}
+
 # Our own clients: the checkout is the source, and their digest the version.
 CLIENTS=$(cd "$(dirname "$0")/../clients" && pwd)
 clients_version() {
@@ -128,6 +136,7 @@ for part in "$@"; do
     etcdctl) build_part etcdctl "$ETCD_VERSION" etcd_module go.etcd.io/etcd/etcdctl/v3 "" ;;
     etcdutl) build_part etcdutl "$ETCD_VERSION" etcd_module go.etcd.io/etcd/etcdutl/v3 "" ;;
     benchmark) build_part benchmark "$BENCHMARK_VERSION" benchmark_module go.etcd.io/etcd/v3/tools/benchmark "" ;;
+    kwok) build_part kwok "$KWOK_VERSION" kwok_module sigs.k8s.io/kwok/cmd/kwok "" ;;
     loop | protobuf | informer) build_part "$part" "$(clients_version)" clients_module "./$part" "" ;;
     *) say "unknown part: $part"; exit 2 ;;
     esac

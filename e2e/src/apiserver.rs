@@ -173,6 +173,22 @@ impl Apiserver {
         .await;
     }
 
+    /// The next start is of another version's binary, on the same port and data.
+    pub fn change_version(&mut self, parts: &Parts) {
+        parts.path("kube-apiserver").clone_into(&mut self.binary);
+    }
+
+    /// Its log, over all starts.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.dir.join(format!("{}.log", self.name))
+    }
+
+    /// The process, while it runs.
+    pub fn process(&mut self) -> Option<&mut Process> {
+        self.process.as_mut()
+    }
+
     /// Ends it with SIGKILL.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {

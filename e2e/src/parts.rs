@@ -20,10 +20,24 @@ impl Parts {
     /// (`SLUICE_EXPECT_PARTS=1`).
     #[must_use]
     pub fn find(names: &[&str]) -> Option<Parts> {
+        Parts::find_with(names, None)
+    }
+
+    /// As [`Parts::find`], with Kubernetes' own parts of this version.
+    ///
+    /// # Panics
+    /// As [`Parts::find`].
+    #[must_use]
+    pub fn find_kubernetes(version: &str, names: &[&str]) -> Option<Parts> {
+        Parts::find_with(names, Some(version))
+    }
+
+    fn find_with(names: &[&str], kubernetes: Option<&str>) -> Option<Parts> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("parts/build.sh");
         let output = Command::new("bash")
             .arg(&script)
             .args(names)
+            .envs(kubernetes.map(|version| ("SLUICE_K8S_VERSION", version)))
             .stderr(Stdio::inherit())
             .output()
             .unwrap_or_else(|e| panic!("cannot run {}: {e}", script.display()));
@@ -60,6 +74,13 @@ impl Parts {
             .write_all(line.as_bytes())
             .expect("standard error takes a line");
         None
+    }
+
+    /// These parts, and where both have one, those of `other`.
+    #[must_use]
+    pub fn with(mut self, other: Parts) -> Parts {
+        self.0.extend(other.0);
+        self
     }
 
     /// The path of a part that was asked for.

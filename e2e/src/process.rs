@@ -14,6 +14,17 @@ pub struct Process {
     pub log: PathBuf,
 }
 
+/// What a process has used of the machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// Time on a processor.
+    pub cpu: Duration,
+    /// Bytes in memory now.
+    pub resident: u64,
+    /// The most bytes in memory at any time.
+    pub resident_max: u64,
+}
+
 impl Process {
     /// Starts `command` with its output appended to `<dir>/<name>.log`.
     ///
@@ -91,6 +102,37 @@ impl Process {
                 self.log_tail(30)
             );
             pause();
+        }
+    }
+
+    /// What it has used of the machine so far.
+    ///
+    /// # Panics
+    /// When it does not run, or the system does not say.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let read = |file: &str| {
+            let path = format!("/proc/{}/{file}", self.id());
+            std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
+        };
+        let number = |text: Option<&str>| text.and_then(|t| t.parse::<u64>().ok());
+        let stat = read("stat");
+        // The name comes before, in brackets, and may hold anything.
+        let (_, after) = stat.rsplit_once(") ").expect("a name in brackets");
+        let mut fields = after.split(' ').skip(11);
+        let ticks = number(fields.next()).zip(number(fields.next()));
+        let (user, system) = ticks.expect("times on a processor");
+        let status = read("status");
+        let kib = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let kib = line.and_then(|rest| number(rest.split_whitespace().next()));
+            kib.expect("sizes in memory") << 10
+        };
+        Usage {
+            // Linux counts in hundredths of a second wherever these suites run.
+            cpu: Duration::from_millis((user + system) * 10),
+            resident: kib("VmRSS:"),
+            resident_max: kib("VmHWM:"),
         }
     }
 

@@ -7,7 +7,7 @@
 )]
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,71 +18,11 @@ use sluice_e2e::etcd::Etcd;
 use sluice_e2e::kubectl::{Credential, Kubectl};
 use sluice_e2e::lines::Lines;
 use sluice_e2e::parts::Parts;
-use sluice_e2e::pki::{Authority, Leaf};
-use sluice_e2e::ports;
+use sluice_e2e::pki::Authority;
 use sluice_e2e::process::{Process, eventually};
-use sluice_e2e::sluice::binary;
-use tokio::net::TcpStream;
+use sluice_e2e::store::Store;
 
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// A store by itself that can be killed and started again.
-struct Store {
-    dir: PathBuf,
-    port: u16,
-    tls: Option<(PathBuf, Leaf)>,
-    process: Option<Process>,
-}
-
-impl Store {
-    fn new(dir: &Path, tls: Option<(PathBuf, Leaf)>) -> Store {
-        Store {
-            dir: dir.to_owned(),
-            port: ports::free(),
-            tls,
-            process: None,
-        }
-    }
-
-    fn url(&self) -> String {
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
-        format!("{scheme}://127.0.0.1:{}", self.port)
-    }
-
-    fn command(&self, more: &[&str]) -> Command {
-        let mut command = Command::new(binary());
-        command
-            .args(["metastore", "serve", "--listen-client-urls", &self.url()])
-            .arg("--data-dir")
-            .arg(self.dir.join("store"));
-        match &self.tls {
-            None => command.arg("--insecure-loopback"),
-            Some((ca, leaf)) => command
-                .arg("--trusted-ca-file")
-                .arg(ca)
-                .arg("--cert-file")
-                .arg(&leaf.cert)
-                .arg("--key-file")
-                .arg(&leaf.key),
-        };
-        command.args(more);
-        command
-    }
-
-    async fn start(&mut self, more: &[&str]) {
-        self.process = Some(Process::start("store", &self.dir, &mut self.command(more)));
-        eventually("the store to take connections", LIMIT, || async {
-            let connected = TcpStream::connect(("127.0.0.1", self.port)).await;
-            connected.map(drop).map_err(|e| e.to_string())
-        })
-        .await;
-    }
-
-    async fn kill_and_restart(&mut self) {
-        self.process.take().unwrap().kill();
-        self.start(&[]).await;
-    }
-}
 
 /// What etcdctl said and how it ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -458,7 +398,7 @@ async fn a_store_by_itself_fills_up_recovers_and_ends() {
         lease: String::new(),
     };
     a_full_store_says_it_in_the_words_of_etcd(&mut etcdctl).await;
-    a_second_one_says_who_holds_the_directory(&store);
+    a_second_one_says_who_holds_the_directory(&store, dir.path());
     it_ends_with_a_watch_open(&mut store, &etcdctl, dir.path()).await;
 }
 
@@ -509,8 +449,8 @@ async fn a_full_store_says_it_in_the_words_of_etcd(etcdctl: &mut Etcdctl<'_>) {
     .await;
 }
 
-fn a_second_one_says_who_holds_the_directory(store: &Store) {
-    let mut other = Store::new(&store.dir, None);
+fn a_second_one_says_who_holds_the_directory(store: &Store, dir: &Path) {
+    let mut other = Store::new(dir, None);
     let output = other.command(&[]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let id = store.process.as_ref().unwrap().id().to_string();

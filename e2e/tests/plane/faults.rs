@@ -1,0 +1,117 @@
+//! What must go on while the store or a leader is killed: watches without a gap and without new
+//! lists, leases that do not lapse, and controllers that take over.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use sluice_e2e::kubectl::Kubectl;
+use sluice_e2e::parts::Parts;
+use sluice_e2e::plane::{Plane, holder};
+use sluice_e2e::process::{Process, eventually};
+
+use crate::LIMIT;
+use crate::work::running;
+
+const ELECTIONS: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
+/// Writes of each informer client, and how many of them before each kill.
+const WRITES: usize = 900;
+const KILLS: usize = 2;
+const BETWEEN_KILLS: usize = 300;
+
+/// Who leads, and how often each lease has changed hands.
+pub(crate) async fn leaders(plane: &Plane) -> Vec<(String, u64)> {
+    let mut all = Vec::new();
+    for lease in ELECTIONS {
+        all.push(holder(&plane.apiservers[0].direct, lease).await.unwrap());
+    }
+    all
+}
+
+/// client-go's informers, streaming their lists and not, see every change over the kills; the
+/// apiservers' caches go on where they were, and every leader stays one.
+pub(crate) async fn the_store_is_killed_under_informers(parts: &Parts, plane: &mut Plane) {
+    let before = (leaders(plane).await, filled(plane).await);
+    let mut clients = Vec::new();
+    for (n, streams) in ["true", "false"].into_iter().enumerate() {
+        let space = format!("informed-{n}");
+        plane.kubectl[n].ok(&["create", "namespace", &space]);
+        let kubectl = &plane.kubectl[n];
+        clients.push(informer(parts, &plane.dir, kubectl, &space, streams));
+    }
+    for kill in 1..=KILLS {
+        for client in &clients {
+            written(client, kill * BETWEEN_KILLS).await;
+        }
+        let started = Instant::now();
+        plane.kill_store().await;
+        let down = started.elapsed();
+        println!("the store took connections {down:?} after its kill");
+    }
+    for client in &mut clients {
+        let status = client.wait_exit(LIMIT);
+        let said = client.log_tail(6);
+        assert!(status.success(), "{said}");
+        let last = said.lines().last().unwrap_or_default();
+        println!("informers: {last}");
+    }
+    let replicas = ["scale", "deployment/web", "--replicas=5"];
+    plane.kubectl[0].ok(&replicas);
+    running(plane, "web:2", 5).await;
+    let after = (leaders(plane).await, filled(plane).await);
+    assert_eq!(before, after, "leaders, and times the caches were filled");
+    assert_eq!(plane.ended(), Vec::<String>::new(), "parts that ended");
+}
+
+fn informer(parts: &Parts, home: &Path, kubectl: &Kubectl, space: &str, streams: &str) -> Process {
+    let mut command = Command::new(parts.path("informer"));
+    command
+        .env("KUBE_FEATURE_WatchListClient", streams)
+        .arg(format!("-kubeconfig={}", kubectl.config.display()))
+        .arg(format!("-namespace={space}"))
+        .arg(format!("-writes={WRITES}"));
+    Process::start(space, home, &mut command)
+}
+
+async fn written(client: &Process, wanted: usize) {
+    let what = format!("{} to have {wanted} writes", client.log.display());
+    eventually(&what, LIMIT, || async {
+        let said = std::fs::read_to_string(&client.log).unwrap();
+        let line = format!("written {wanted}\n");
+        said.contains(&line).then_some(()).ok_or(said)
+    })
+    .await;
+}
+
+/// How often each apiserver filled its caches from the store: a watch that resumes is no reason to.
+pub(crate) async fn filled(plane: &Plane) -> Vec<f64> {
+    let mut all = Vec::new();
+    for apiserver in &plane.apiservers {
+        for resource in ["pods", "configmaps", "leases", "gadgets"] {
+            let needle = format!("resource=\"{resource}\"");
+            let metric = "apiserver_watch_cache_initializations_total";
+            all.push(apiserver.counter(metric, &[&needle]).await);
+        }
+    }
+    all
+}
+
+/// The other controller manager takes the lease over, and does the work.
+pub(crate) async fn another_manager_leads_when_the_first_is_killed(plane: &mut Plane) {
+    let lease = ELECTIONS[0];
+    let direct = plane.apiservers[0].direct.clone();
+    let (first, changes) = holder(&direct, lease).await.unwrap();
+    plane.managers[0].kill();
+    let started = Instant::now();
+    eventually("another leader", LIMIT, || async {
+        let (now, times) = holder(&direct, lease).await?;
+        (now != first && times == changes + 1)
+            .then_some(())
+            .ok_or(format!("{now} leads"))
+    })
+    .await;
+    println!("another leader {:?} after the kill", started.elapsed());
+    plane.kubectl[1].ok(&["scale", "deployment/web", "--replicas=8"]);
+    running(plane, "web:2", 8).await;
+    plane.managers[0].start();
+}

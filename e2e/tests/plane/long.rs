@@ -1,0 +1,351 @@
+//! The long tier: minutes of kills, an upgrade over three minor versions, and many nodes. It runs
+//! where `SLUICE_PLANE_SECONDS` says for how long.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use sluice_e2e::client::{Client, Http2};
+use sluice_e2e::parts::Parts;
+use sluice_e2e::plane::{PARTS, Plane, PlaneOptions};
+use sluice_e2e::process::eventually;
+use tokio::task::JoinHandle;
+
+use crate::faults::{filled, leaders};
+use crate::work::{make, nodes_become_ready, running};
+use crate::{Clock, LIMIT, lists, options, parts, storage, work};
+
+const BETWEEN_KILLS: Duration = Duration::from_secs(20);
+/// As Kubernetes' own: a leader gives up when it could not renew for 4/5 of this.
+const LEASE: Duration = Duration::from_secs(15);
+/// A node is lost when its lease was not renewed for this long.
+const NODE_LEASE: Duration = Duration::from_secs(40);
+/// The oldest version comes first; the step to each is one minor version.
+const VERSIONS: [&str; 3] = ["1.35.4", "1.36.2", "1.37.2"];
+/// From this one on, lists come by a stream.
+const STREAMS_SINCE: &str = "1.37.2";
+const STREAMS: &str = "sluice_etcd_range_streams_total";
+
+/// How long to go on; `None`, after saying so, in the gate.
+fn length() -> Option<Duration> {
+    let text = std::env::var("SLUICE_PLANE_SECONDS").ok();
+    if text.is_none() {
+        println!("SKIPPED: long; SLUICE_PLANE_SECONDS says for how long to run it");
+    }
+    text.map(|text| Duration::from_secs(text.parse().expect("a number of seconds")))
+}
+
+/// As an operator would set it up: an hour of events, five minutes of history.
+fn usual() -> PlaneOptions {
+    PlaneOptions {
+        apiserver_flags: Vec::new(),
+        lease: LEASE,
+        ..options()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_hold_while_the_store_is_killed_each_20_seconds() {
+    let Some((length, parts)) = length().zip(parts(&[])) else {
+        return;
+    };
+    let home = tempfile::tempdir().unwrap();
+    let mut plane = Plane::new(&parts, home.path(), &usual());
+    plane.start().await;
+    nodes_become_ready(&plane, 20).await;
+    work::deployments_roll(&plane).await;
+    let before = (leaders(&plane).await, filled(&plane).await);
+    let watched = Renewals::watch(&plane.apiservers[1].direct);
+    let began = Instant::now();
+    let (mut kills, mut longest) = (0, Duration::ZERO);
+    while began.elapsed() < length {
+        let killed = Instant::now();
+        plane.kill_store().await;
+        kills += 1;
+        written(&plane.apiservers[0].direct, kills).await;
+        let without = killed.elapsed();
+        longest = longest.max(without);
+        let image = format!("web=web:{}", kills + 2);
+        plane.kubectl[0].ok(&["set", "image", "deployment/web", &image]);
+        running(&plane, &format!("web:{}", kills + 2), 7).await;
+        tokio::time::sleep(BETWEEN_KILLS.saturating_sub(killed.elapsed())).await;
+    }
+    let (renewals, unready) = watched.stop().await;
+    println!(
+        "{kills} kills in {:?}, writes taken again after at most {longest:?}",
+        began.elapsed()
+    );
+    for (lease, (count, worst)) in renewals
+        .iter()
+        .filter(|(lease, _)| !lease.contains("node-"))
+    {
+        println!("{lease}: {count} renewals, at most {worst:?} apart");
+        assert!(*count > 10 && *worst < LEASE * 4 / 5, "{lease}: {worst:?}");
+    }
+    let nodes = renewals.iter().filter(|(lease, _)| lease.contains("node-"));
+    let worst = nodes.clone().map(|(_, (_, worst))| *worst).max().unwrap();
+    println!("{} nodes' leases: at most {worst:?} apart", nodes.count());
+    assert!(worst < NODE_LEASE, "a node's lease: {worst:?}");
+    assert_eq!(unready, Vec::<String>::new(), "nodes that were not ready");
+    let after = (leaders(&plane).await, filled(&plane).await);
+    assert_eq!(before, after, "leaders, and times the caches were filled");
+    checks_found_nothing(&plane).await;
+    assert_eq!(plane.ended(), Vec::<String>::new(), "parts that ended");
+    storage::logs_are_clean(&plane);
+}
+
+/// Waits until a write is taken.
+async fn written(client: &Client, n: usize) {
+    let path = "/api/v1/namespaces/default/configmaps";
+    eventually("a write after the kill", LIMIT, || async {
+        let object = json!({"metadata": {"generateName": format!("kill-{n}-")}}).to_string();
+        let answer = client.once("POST", path, object).await;
+        let status = answer.map_err(|e| e.to_string())?.status;
+        (status == 201).then_some(()).ok_or(status.to_string())
+    })
+    .await;
+}
+
+/// The apiservers compare their caches with the store every few minutes.
+async fn checks_found_nothing(plane: &Plane) {
+    for apiserver in &plane.apiservers {
+        let metric = "apiserver_storage_consistency_checks_total";
+        let good = apiserver.counter(metric, &["success"]).await;
+        let bad = apiserver.counter(metric, &["failure"]).await;
+        println!("consistency checks by an apiserver: {good} passed, {bad} failed");
+        assert_eq!(bad, 0.0);
+    }
+}
+
+/// How often each lease was renewed, and the longest time between two renewals that were seen.
+type Seen = BTreeMap<String, (usize, Duration)>;
+
+/// Looks at every lease and node until told to stop.
+struct Renewals {
+    stop: Arc<AtomicBool>,
+    task: JoinHandle<(Seen, Vec<String>)>,
+}
+
+impl Renewals {
+    fn watch(client: &Client) -> Renewals {
+        let stop: Arc<AtomicBool> = Arc::default();
+        let task = tokio::spawn(look(client.clone(), Arc::clone(&stop)));
+        Renewals { stop, task }
+    }
+
+    async fn stop(self) -> (Seen, Vec<String>) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.task.await.unwrap()
+    }
+}
+
+async fn look(client: Client, stop: Arc<AtomicBool>) -> (Seen, Vec<String>) {
+    let connection = client.http2().await.unwrap();
+    let mut last: BTreeMap<String, (String, Instant)> = BTreeMap::new();
+    let (mut seen, mut unready) = (Seen::new(), Vec::new());
+    while !stop.load(Ordering::Relaxed) {
+        // From the cache, which answers while the store does not.
+        let path = "/apis/coordination.k8s.io/v1/leases?resourceVersion=0";
+        for lease in items(&connection, path).await {
+            let name = lease["metadata"]["name"].as_str().unwrap().to_owned();
+            // Of the apiservers: they are two of one machine's name and take it from each other.
+            if name.starts_with("apiserver-") {
+                continue;
+            }
+            let renewed = lease["spec"]["renewTime"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
+            let now = Instant::now();
+            let before = last.entry(name.clone()).or_insert((renewed.clone(), now));
+            let entry = seen.entry(name).or_default();
+            if before.0 != renewed {
+                entry.0 += 1;
+                entry.1 = entry.1.max(now - before.1);
+                *before = (renewed, now);
+            }
+        }
+        for node in items(&connection, "/api/v1/nodes?resourceVersion=0").await {
+            let conditions = node["status"]["conditions"].as_array();
+            let ready = conditions
+                .into_iter()
+                .flatten()
+                .find(|c| c["type"] == "Ready");
+            if ready.is_none_or(|c| c["status"] != "True") {
+                unready.push(node["metadata"]["name"].to_string());
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    (seen, unready)
+}
+
+/// Nothing while the apiserver has nothing to say.
+async fn items(connection: &Http2, path: &str) -> Vec<Value> {
+    match connection.send("GET", path, "").await {
+        Ok(answer) if answer.status == 200 => answer.json()["items"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn apiservers_are_upgraded_one_by_one_on_the_same_data() {
+    if length().is_none() {
+        return;
+    }
+    let own = [
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+    ];
+    let mut all = Vec::new();
+    for version in VERSIONS {
+        let Some((of, rest)) = Parts::find_kubernetes(version, &own).zip(Parts::find(&PARTS))
+        else {
+            return;
+        };
+        all.push(rest.with(of));
+    }
+    let home = tempfile::tempdir().unwrap();
+    let mut plane = Plane::new(&all[0], home.path(), &usual());
+    let mut clock = Clock::start();
+    plane.start().await;
+    work::nodes_become_ready(&plane, 3).await;
+    work::deployments_roll(&plane).await;
+    work::custom_kinds_come(&plane).await;
+    let kept = kept(&plane);
+    check(&plane, VERSIONS[0]).await;
+    clock.lap(VERSIONS[0]);
+    for (version, parts) in VERSIONS.iter().zip(&all).skip(1) {
+        upgrade(&mut plane, parts).await;
+        check(&plane, version).await;
+        assert_eq!(self::kept(&plane), kept, "what was made before the upgrade");
+        clock.lap(version);
+    }
+    work::custom_kinds_go(&plane).await;
+    work::a_namespace_ends_with_all_in_it(&plane).await;
+    storage::logs_are_clean(&plane);
+}
+
+/// What users wrote at the first version, as the second apiserver shows it.
+fn kept(plane: &Plane) -> String {
+    let path =
+        "-o=jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.spec.size}{\"\\n\"}{end}";
+    let gadgets = plane.kubectl[1].ok(&["get", "gadgets", path]);
+    assert_eq!(gadgets.lines().count(), 20, "{gadgets}");
+    gadgets
+}
+
+/// One apiserver after the other, then those that must not be newer than they are.
+async fn upgrade(plane: &mut Plane, parts: &Parts) {
+    for n in 0..plane.apiservers.len() {
+        plane.apiservers[n].terminate();
+        plane.apiservers[n].change_version(parts);
+        plane.apiservers[n].start();
+        plane.apiservers[n].ready().await;
+        // Old and new side by side: what one writes the other shows at once.
+        let object = json!({"metadata": {"generateName": "beside-"}});
+        let path = "/api/v1/namespaces/default/configmaps";
+        let made = make(&plane.apiservers[n].direct, path, &object).await;
+        let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap());
+        let other = &plane.apiservers[1 - n].direct;
+        assert_eq!(other.once("GET", &path, "").await.unwrap().json(), made);
+    }
+    for component in plane.managers.iter_mut().chain([&mut plane.scheduler]) {
+        component.kill();
+        component.change_version(parts);
+        component.start();
+    }
+}
+
+async fn check(plane: &Plane, version: &str) {
+    for apiserver in &plane.apiservers {
+        let answer = apiserver.direct.once("GET", "/version", "").await.unwrap();
+        assert_eq!(answer.json()["gitVersion"], format!("v{version}"));
+    }
+    lists::lists_are_consistent_and_from_the_cache(plane).await;
+    lists::lists_are_streamed(plane).await;
+    let image = format!("web:{version}");
+    plane.kubectl[1].ok(&["set", "image", "deployment/web", &format!("web={image}")]);
+    running(plane, &image, 7).await;
+    let streams = plane.store_metric(STREAMS).await;
+    println!("{version}: {streams} lists by a stream");
+    assert_eq!(streams > 0.0, version == STREAMS_SINCE, "{streams} streams");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_of_many_nodes_fits() {
+    let Some((length, parts)) = length().zip(parts(&[])) else {
+        return;
+    };
+    let nodes = std::env::var("SLUICE_PLANE_NODES").map_or(500, |n| n.parse().unwrap());
+    let home = tempfile::tempdir().unwrap();
+    let mut options = usual();
+    options.managers = 1;
+    let mut plane = Plane::new(&parts, home.path(), &options);
+    let mut clock = Clock::start();
+    plane.start().await;
+    nodes_become_ready(&plane, nodes).await;
+    clock.lap(&format!("{nodes} nodes are ready"));
+    let replicas = format!("--replicas={}", nodes * 2);
+    plane.kubectl[0].ok(&["create", "deployment", "web", "--image=web:1", &replicas]);
+    running(&plane, "web:1", nodes * 2).await;
+    clock.lap(&format!("{} pods run", nodes * 2));
+    let watched = Renewals::watch(&plane.apiservers[1].direct);
+    let began = Instant::now();
+    let mut before = sample(&plane).await;
+    while began.elapsed() < length {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        before = report(&plane, before).await;
+    }
+    let (renewals, unready) = watched.stop().await;
+    let of_nodes = renewals.iter().filter(|(lease, _)| lease.contains("node-"));
+    let worst = of_nodes
+        .clone()
+        .map(|(_, (_, worst))| *worst)
+        .max()
+        .unwrap();
+    println!(
+        "{} nodes' leases: at most {worst:?} apart",
+        of_nodes.count()
+    );
+    assert!(worst < NODE_LEASE, "a node's lease: {worst:?}");
+    assert_eq!(unready, Vec::<String>::new(), "nodes that were not ready");
+    let peak = plane.store.process.as_ref().unwrap().usage().resident_max;
+    assert!(peak < MEMORY_MAX, "the store took {} MiB", peak >> 20);
+    assert_eq!(plane.ended(), Vec::<String>::new(), "parts that ended");
+    storage::logs_are_clean(&plane);
+}
+
+/// A store of 500 nodes and 1000 pods with five minutes of lease renewals: some 40 MB of values.
+const MEMORY_MAX: u64 = 512 << 20;
+
+/// When, the revision, and the store's time on a processor.
+type Sample = (Instant, f64, Duration);
+
+async fn sample(plane: &Plane) -> Sample {
+    let revision = plane
+        .store_metric("etcd_debugging_mvcc_current_revision")
+        .await;
+    let usage = plane.store.process.as_ref().unwrap().usage();
+    (Instant::now(), revision, usage.cpu)
+}
+
+async fn report(plane: &Plane, before: Sample) -> Sample {
+    let now = sample(plane).await;
+    let seconds = (now.0 - before.0).as_secs_f64();
+    let usage = plane.store.process.as_ref().unwrap().usage();
+    println!(
+        "store: {:.0} revisions/s, {:.1} % of a core, {} MiB (at most {})",
+        (now.1 - before.1) / seconds,
+        (now.2 - before.2).as_secs_f64() / seconds * 100.0,
+        usage.resident >> 20,
+        usage.resident_max >> 20,
+    );
+    now
+}
