@@ -20,6 +20,7 @@ pub mod engine;
 pub mod error;
 pub mod etcd;
 pub mod events;
+pub mod follow;
 pub mod import;
 mod index;
 pub mod key;
