@@ -20,6 +20,7 @@ pub mod flow;
 pub mod forward;
 pub mod identity;
 pub mod listener;
+pub mod migrate;
 pub mod pipeline;
 pub mod profile;
 pub mod request;

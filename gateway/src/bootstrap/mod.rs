@@ -41,6 +41,7 @@ use crate::snapshot::Target;
 use crate::telemetry::{LogFormat, Telemetry, init_logs};
 
 pub use error::BootstrapError;
+pub(crate) use signals::end as end_signal;
 pub use store::{StoreSpec, serve_store};
 
 /// How often keys nobody uses are swept from limits and breakers.

@@ -4,6 +4,7 @@ mod admin_client;
 mod completion;
 mod metastore;
 mod output;
+mod progress;
 mod run;
 mod version;
 

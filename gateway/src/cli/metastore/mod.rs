@@ -1,5 +1,6 @@
 //! `sluice metastore ...`: the store alone, one file a subcommand, and here only which there are.
 
+mod migrate;
 mod serve;
 
 use std::process::ExitCode;
@@ -10,10 +11,13 @@ use clap::Subcommand;
 pub(super) enum MetastoreCommand {
     /// Serve the etcd v3 API from a data directory
     Serve(serve::ServeArgs),
+    /// Move a store from or to a live etcd or another Sluice
+    Migrate(migrate::MigrateArgs),
 }
 
 pub(super) fn run(command: MetastoreCommand) -> ExitCode {
     match command {
         MetastoreCommand::Serve(args) => serve::run(args),
+        MetastoreCommand::Migrate(args) => migrate::run(args),
     }
 }

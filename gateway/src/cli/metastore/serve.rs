@@ -129,7 +129,7 @@ fn read_url(url: &str) -> Result<(SocketAddr, bool), String> {
 }
 
 /// A time such as `100ms`, `5s` or `10m`.
-fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn time(text: &str) -> Result<Duration, String> {
     let fault = || format!("{text} is not a time: write 100ms, 5s or 10m");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: u64 = digits.parse().map_err(|_| fault())?;
