@@ -159,6 +159,19 @@ impl Import {
         self.entry(&Entry::Grant { id, ttl })
     }
 
+    /// Says of a lease that it is not there though keys name it, which then stay for good: etcd
+    /// leaves some so.
+    ///
+    /// # Errors
+    /// As [`Import::lease`].
+    pub fn lease_gone(&mut self, id: LeaseId) -> Result<(), Error> {
+        if !id.is_some() || !self.leases.insert(id) {
+            return Err(refused(format!("lease {:x} is there", id.0)));
+        }
+        self.wanted.remove(&id);
+        Ok(())
+    }
+
     /// Takes the next version of a key.
     ///
     /// # Errors

@@ -14,6 +14,7 @@
 //! *previous value right*, *create flag right*. `DESIGN.md` says of each what holds it and which
 //! test tells, and how batches and checkpoints are laid out.
 
+pub mod backup;
 mod codec;
 pub mod digest;
 pub mod engine;

@@ -99,6 +99,7 @@ impl Listener {
             counters: Counters::default(),
             nudges: Nudges::default(),
             room: Room::default(),
+            snapshots: super::snapshot::Desk::default(),
             stopping: stopping.clone(),
             progress_interval: self.options.progress_interval.max(PROGRESS_INTERVAL_MIN),
             write_timeout: self.options.write_timeout,

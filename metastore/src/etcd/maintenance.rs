@@ -1,9 +1,7 @@
 //! The Maintenance service: what operators ask of a member.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::Stream;
 use tonic::{Request, Response, Status};
 
 use super::errors;
@@ -29,7 +27,7 @@ impl MaintenanceService {
 
 #[tonic::async_trait]
 impl Maintenance for MaintenanceService {
-    type SnapshotStream = Pin<Box<dyn Stream<Item = Result<pb::SnapshotResponse, Status>> + Send>>;
+    type SnapshotStream = super::snapshot::Pieces;
 
     /// Alarms follow the state of the store and clear themselves with it, so disarming one changes
     /// nothing and raising one by hand is refused.
@@ -110,9 +108,7 @@ impl Maintenance for MaintenanceService {
         &self,
         _request: Request<pb::SnapshotRequest>,
     ) -> Result<Response<Self::SnapshotStream>, Status> {
-        Err(errors::unimplemented(
-            "snapshots over the etcd protocol are not there yet",
-        ))
+        super::snapshot::stream(&self.0).map(Response::new)
     }
 
     async fn move_leader(

@@ -32,6 +32,7 @@ mod proto;
 mod range_stream;
 mod shape;
 mod shared;
+mod snapshot;
 mod tls;
 mod watch;
 mod wire;

@@ -58,6 +58,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) nudges: Nudges,
     pub(crate) room: Room,
+    pub(crate) snapshots: super::snapshot::Desk,
     /// Cancelled when the listener drains: endless streams end themselves then.
     pub(crate) stopping: CancellationToken,
     pub(crate) progress_interval: Duration,

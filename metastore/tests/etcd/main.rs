@@ -11,5 +11,6 @@ mod lease;
 mod operators;
 mod paging;
 mod progress;
+mod snapshot;
 mod txn;
 mod watch;
