@@ -21,6 +21,7 @@ pub mod engine;
 pub mod error;
 pub mod etcd;
 pub mod events;
+pub mod faults;
 pub mod follow;
 pub mod import;
 mod index;

@@ -12,6 +12,7 @@ use crate::engine::{Engine, Epoch, Recovered};
 use crate::events::family::Family;
 use crate::events::log::{Chunk, Held, Log, Stored};
 use crate::events::order::{self, Orders};
+use crate::faults::{Fault, injected};
 use crate::index::Version;
 use crate::state::{State, SweepMark};
 use crate::{Error, Revision};
@@ -96,6 +97,21 @@ pub(crate) fn recover(engine: &dyn Engine, epoch: Epoch) -> Result<Found, Error>
         orders,
         replayed,
     })
+}
+
+/// What a crash did to stores that were wrong about it; nothing without `injected-faults`.
+pub(crate) fn spoil(state: &mut State) {
+    if injected(Fault::RevisionReused) && state.revision > Revision::FIRST {
+        state.revision = state.revision.prev();
+    }
+    if injected(Fault::FloorForgotten) {
+        state.floor = Revision::ZERO;
+    }
+    if injected(Fault::LeaseForgotten) {
+        for id in state.lease_ids() {
+            state.forget_lease(id);
+        }
+    }
 }
 
 /// Fills an empty log of changes with what a recovered state still holds, in the order made.

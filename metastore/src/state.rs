@@ -14,6 +14,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::codec::{Entry, payload};
 use crate::events::{Change, Event};
+use crate::faults::{Fault, injected};
 use crate::index::{History, Tree, Version, Weigh};
 use crate::{Error, LeaseId, Record, Revision};
 
@@ -107,7 +108,9 @@ impl State {
         };
         let held = previous.as_ref().map_or(LeaseId::NONE, Record::lease);
         if held != record.lease() {
-            self.detach(held, key);
+            if !injected(Fault::PutDoesNotDetach) {
+                self.detach(held, key);
+            }
             self.attach(record.lease(), key);
         }
         (record, previous)

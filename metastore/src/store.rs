@@ -26,7 +26,7 @@ use crate::stats::{Counters, StoreSize, StoreStats};
 use crate::txn::check::{Limits, check, is_read_only};
 use crate::txn::evaluate::evaluate;
 use crate::txn::{Delete, Op, Put, Txn, TxnAnswer};
-use crate::{Error, LeaseId, Revision, recovery};
+use crate::{Error, LeaseId, Revision, faults, recovery};
 
 mod options;
 
@@ -113,9 +113,10 @@ impl Store {
     /// trusted; `Io`.
     pub fn open(engine: Arc<dyn Engine>, options: StoreOptions) -> Result<Store, Error> {
         let epoch = engine.acquire(&options.holder)?;
-        let found = recovery::recover(engine.as_ref(), epoch)?;
+        let mut found = recovery::recover(engine.as_ref(), epoch)?;
         let log = Log::new(options.ring_bytes);
         recovery::rebuild_log(&found, &log)?;
+        recovery::spoil(&mut found.state);
         let mut expiry = Expiry::default();
         let now = (options.now)();
         for id in found.state.lease_ids() {
@@ -167,7 +168,7 @@ impl Store {
     /// # Errors
     /// `Future` or `Compacted` when the revision asked for cannot be read; `EmptyKey`.
     pub fn range(&self, query: &Range) -> Result<RangeAnswer, Error> {
-        serve::serve(&self.shared().view(), query)
+        serve::serve(&faults::stale(self.shared().view()), query)
     }
 
     /// Runs a transaction; what it wrote is durable and visible when this answers.

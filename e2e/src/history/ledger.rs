@@ -262,6 +262,11 @@ impl<'a> Builder<'a> {
         }
         let what = format!("{call}: the history has {}", list(&seen));
         self.report.add(Guarantee::AcknowledgedWrites, what);
+        if let Some(other) = self.asked(revision, &seen) {
+            let other = self.call(other).map(Call::to_string).unwrap_or_default();
+            let what = format!("revision {revision} was given to {call} and to {other}");
+            self.report.add(Guarantee::RevisionUnique, what);
+        }
         // What lacks something is the worse witness.
         let is_part = seen
             .iter()
@@ -315,14 +320,9 @@ impl<'a> Builder<'a> {
 
     /// A revision that nobody was told is theirs.
     fn unasked(&mut self, revision: i64, seen: Vec<Event>) -> (Vec<Event>, Work) {
-        let at = self.seen_at.get(&revision).copied().unwrap_or(u64::MAX);
-        let is_it = |place: &usize| {
-            let asked = self.call(*place).is_some_and(|call| call.began < at);
-            asked && self.changes(*place).is_some_and(|made| same(&made, &seen))
-        };
-        if let Some(found) = self.unknown.iter().position(is_it) {
-            let place = self.unknown.swap_remove(found);
-            return (seen, Work::Call(place));
+        if let Some(found) = self.asked(revision, &seen) {
+            self.unknown.retain(|place| *place != found);
+            return (seen, Work::Call(found));
         }
         if seen.iter().all(|event| event.is_delete) {
             let lease = |event: &Event| self.model.get(&event.kv.key).map(|kv| kv.lease);
@@ -337,6 +337,16 @@ impl<'a> Builder<'a> {
         let what = format!("revision {revision}, {}, is no request's work", list(&seen));
         self.report.add(Guarantee::WriteOrigin, what);
         (seen, Work::Nobody)
+    }
+
+    /// A request without an answer whose work these events can be.
+    fn asked(&self, revision: i64, seen: &[Event]) -> Option<usize> {
+        let at = self.seen_at.get(&revision).copied().unwrap_or(u64::MAX);
+        let is_it = |place: &usize| {
+            let asked = self.call(*place).is_some_and(|call| call.began < at);
+            asked && self.changes(*place).is_some_and(|made| same(&made, seen))
+        };
+        self.unknown.iter().copied().find(is_it)
     }
 
     fn is_end_of(&self, lease: i64, seen: &[Event]) -> bool {

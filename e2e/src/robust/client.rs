@@ -72,10 +72,12 @@ impl Client {
             Ok(Err(status)) => of_status(&status),
             Err(_elapsed) => Outcome::Unknown(format!("no answer within {PATIENCE:?}")),
         };
-        if let (Request::Grant { .. }, Outcome::Answered(reply)) = (&request, &outcome)
-            && let Answer::Granted { id, .. } = reply.answer
-        {
-            self.tape.granted(id);
+        if let Outcome::Answered(reply) = &outcome {
+            match (&request, &reply.answer) {
+                (_, Answer::Granted { id, .. }) => self.tape.granted(*id),
+                (Request::Compact(revision), _) => self.tape.compacted(*revision),
+                _ => {}
+            }
         }
         self.tape.call(self.id, began, request, outcome.clone());
         match outcome {

@@ -36,6 +36,8 @@ pub struct Cast {
     pub compacts: bool,
     /// Watches on one stream that is read slowly.
     pub crowd: u64,
+    /// Watches that are begun together, from now on, again and again.
+    pub newcomers: u64,
     /// The longest pause of a client between two requests.
     pub pace: Duration,
 }
@@ -51,6 +53,7 @@ impl Cast {
             leases: 2,
             compacts: true,
             crowd: 0,
+            newcomers: 2,
             pace: Duration::from_millis(4),
         }
     }
@@ -166,13 +169,19 @@ impl Run {
         };
         self.stream(hasty.clone(), vec![of("\0", "\0", 1)]);
         self.stream(hasty.clone(), vec![of("k", "l", 0)]);
+        let newcomers = (0..self.cast.newcomers).map(|_| of("k", "l", 0));
         let newcomer = Manner {
             is_forgetful: true,
-            reopen_after: 3,
+            reopen_after: usize::try_from(self.cast.newcomers * 2).unwrap_or(usize::MAX),
             ..hasty
         };
-        self.stream(newcomer.clone(), vec![of("k", "l", 0)]);
-        self.stream(newcomer, vec![of("\0", "\0", 0)]);
+        self.stream(newcomer.clone(), newcomers.collect());
+        let digger = Manner {
+            is_at_floor: true,
+            reopen_after: 3,
+            ..newcomer
+        };
+        self.stream(digger, vec![of("\0", "\0", 1)]);
         for ahead in [40, 150] {
             let patient = Manner {
                 is_silent: true,
@@ -209,6 +218,22 @@ impl Run {
     pub fn moved(&self, url: &str) {
         self.tape.restarted();
         self.url.send_replace(url.to_owned());
+    }
+
+    /// Asks for what was compacted last, and for what lies below.
+    pub async fn probe_floor(&self) {
+        let mut client = self.client();
+        let floor = self.tape.floor();
+        for revision in [floor, floor - 1, floor - 2] {
+            let Request::Range(range) = everything() else {
+                return;
+            };
+            let range = Range {
+                revision: revision.max(1),
+                ..range
+            };
+            client.ask(Request::Range(range)).await;
+        }
     }
 
     /// Ends traffic, lets everything settle and judges it.

@@ -18,6 +18,8 @@ pub struct Tape {
     history: Mutex<History>,
     /// How far the recorder has got: what may be compacted without losing it.
     reach: AtomicI64,
+    /// The newest compaction that was acknowledged.
+    floor: AtomicI64,
     deletes: Mutex<VecDeque<i64>>,
     leases: Mutex<Vec<i64>>,
     values: AtomicU64,
@@ -30,6 +32,7 @@ impl Default for Tape {
             began: Instant::now(),
             history: Mutex::default(),
             reach: AtomicI64::new(1),
+            floor: AtomicI64::new(1),
             deletes: Mutex::default(),
             leases: Mutex::default(),
             values: AtomicU64::new(1),
@@ -87,6 +90,17 @@ impl Tape {
     #[must_use]
     pub fn reach(&self) -> i64 {
         self.reach.load(Ordering::Acquire)
+    }
+
+    /// A compaction was acknowledged.
+    pub fn compacted(&self, revision: i64) {
+        self.floor.fetch_max(revision, Ordering::AcqRel);
+    }
+
+    /// The newest compaction that was acknowledged.
+    #[must_use]
+    pub fn floor(&self) -> i64 {
+        self.floor.load(Ordering::Acquire)
     }
 
     /// The recorder was told of a deletion.

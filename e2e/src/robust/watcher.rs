@@ -64,6 +64,8 @@ pub struct Manner {
     pub reopen_after: usize,
     /// It does not resume but begins where it was told to at first.
     pub is_forgetful: bool,
+    /// It begins at the compacted revision, wherever that is.
+    pub is_at_floor: bool,
 }
 
 /// One watch with its place.
@@ -139,6 +141,9 @@ impl Stream {
                 watch.close(&self.tape, 0);
                 if self.manner.is_forgetful {
                     watch.next = watch.spec.start;
+                }
+                if self.manner.is_at_floor {
+                    watch.next = self.tape.floor();
                 }
             }
             if over {

@@ -51,7 +51,7 @@ async fn without_faults_every_guarantee_holds() {
         let run = Run::start(Cast::new(seed), &server.url);
         wait(3500).await;
         let counts = run.finish().await.hold("without faults");
-        assert!(counts.writes > 50 && counts.unknown == 0, "{counts:?}");
+        assert!(counts.writes > 20 && counts.unknown == 0, "{counts:?}");
         assert!(counts.compactions > 3 && counts.notices > 20, "{counts:?}");
         server.close().await;
     })
@@ -81,10 +81,11 @@ async fn a_crash_at_every_step_takes_nothing_away() {
             disk = image;
             server = serve(&disk).await;
             run.moved(&server.url);
+            run.probe_floor().await;
         }
         wait(300).await;
         let counts = run.finish().await.hold("crash at every step");
-        assert!(counts.writes > 50 && counts.restarts == 40, "{counts:?}");
+        assert!(counts.writes > 20 && counts.restarts == 40, "{counts:?}");
         server.close().await;
     })
     .await;
@@ -263,6 +264,7 @@ async fn a_failed_sync_acknowledges_nothing_more() {
             disk = image;
             server = serve(&disk).await;
             run.moved(&server.url);
+            run.probe_floor().await;
         }
         wait(200).await;
         let counts = run.finish().await.hold("failed sync");
@@ -381,8 +383,10 @@ async fn a_starved_stream_loses_nothing_in_silence() {
         let server = serve(&FaultyDisk::new()).await;
         let cast = Cast {
             crowd: 120,
+            newcomers: 120,
             kubernetes: 1,
             leases: 1,
+            etcd: 8,
             ..Cast::new(seed)
         };
         let run = Run::start(cast, &server.url);

@@ -6,5 +6,6 @@
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 mod disk;
+mod injected;
 mod process;
 mod rounds;

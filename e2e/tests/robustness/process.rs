@@ -21,10 +21,11 @@ async fn kills_at_random_points_take_nothing_away() {
             server.kill();
             server.start().await;
             run.moved(&server.url);
+            run.probe_floor().await;
         }
         tokio::time::sleep(Duration::from_millis(300)).await;
         let counts = run.finish().await.hold("kills");
-        assert!(counts.writes > 50 && counts.restarts == 6, "{counts:?}");
+        assert!(counts.writes > 20 && counts.restarts == 6, "{counts:?}");
     })
     .await;
 }
@@ -47,7 +48,7 @@ async fn a_halted_process_is_only_late() {
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
         let counts = run.finish().await.hold("halts");
-        assert!(counts.writes > 50, "{counts:?}");
+        assert!(counts.writes > 20, "{counts:?}");
     })
     .await;
 }

@@ -7,6 +7,7 @@
 use tonic::{Code, Status};
 
 use crate::Error;
+use crate::faults::{Fault, injected};
 
 pub(crate) const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
 const FUTURE: &str = "etcdserver: mvcc: required revision is a future revision";
@@ -40,6 +41,7 @@ pub(crate) const WATCHES_TOO_MANY: &str =
 /// The status of a refusal by the store.
 pub(crate) fn status(error: &Error) -> Status {
     let (code, text) = match error {
+        Error::Compacted { .. } if injected(Fault::WrongText) => (Code::OutOfRange, "compacted"),
         Error::Compacted { .. } => (Code::OutOfRange, COMPACTED),
         Error::Future { .. } => (Code::OutOfRange, FUTURE),
         Error::EmptyKey => (Code::InvalidArgument, EMPTY_KEY),

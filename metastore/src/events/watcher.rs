@@ -13,10 +13,11 @@ use tokio::sync::futures::OwnedNotified;
 use super::family::Family;
 use super::log::{Chunk, Held, Stored};
 use super::{Change, Event, EventBatch, Watch};
+use crate::faults::{Fault, injected};
 use crate::index::Version;
 use crate::state::State;
 use crate::store::Shared;
-use crate::{Error, KeyRange, Revision};
+use crate::{Error, KeyRange, Record, Revision};
 
 /// Events after which a batch ends at the next whole revision: enough to fill a large frame, small
 /// enough that a catching-up watcher does not hold a core for long.
@@ -59,7 +60,13 @@ impl Future for Bell {
 impl Watcher {
     pub(crate) fn open(shared: Arc<Shared>, watch: Watch) -> Result<Self, Error> {
         let state = shared.view();
-        let next = watch.start.unwrap_or(state.revision.next());
+        let mut next = watch.start.unwrap_or(state.revision.next());
+        if injected(Fault::FutureWatchTold) {
+            next = next.min(state.revision.next());
+        }
+        if injected(Fault::ResumeSkips) && next <= state.revision {
+            next = next.next();
+        }
         if next < state.floor {
             return Err(compacted(next, &state));
         }
@@ -200,7 +207,12 @@ impl Watcher {
             }
             looked += 1;
             if self.wants(stored) {
-                events.push(self.take(stored, state)?);
+                let event = self.take(stored, state)?;
+                let is_lost = stored.revision == self.bare_through
+                    && matches!(event.change, Change::Delete { .. });
+                if !(is_lost && injected(Fault::DeleteAtFloorLost)) {
+                    events.push(event);
+                }
             }
             self.next = stored.revision.next();
         }
@@ -210,7 +222,7 @@ impl Watcher {
 
     fn wants(&self, stored: &Stored) -> bool {
         self.family.is_none_or(|family| family == stored.family)
-            && self.range.contains(stored.key())
+            && (self.range.contains(stored.key()) || injected(Fault::FilterLeaks))
     }
 
     fn take(&self, stored: &Stored, state: &State) -> Result<Event, Error> {
@@ -222,7 +234,23 @@ impl Watcher {
         if !self.want_previous || stored.revision <= self.bare_through {
             event.previous = None;
         }
+        spoil(&mut event);
         Ok(event)
+    }
+}
+
+/// Tells an event as stores did that were wrong about it.
+fn spoil(event: &mut Event) {
+    let Change::Put(record) = &event.change else {
+        return;
+    };
+    if injected(Fault::WrongPrevious) && event.previous.is_some() {
+        event.previous = Some(record.clone());
+    }
+    if injected(Fault::UpdateLooksNew) {
+        let at = record.mod_revision();
+        let new = Record::new(record.key(), record.value(), at, at, 1, record.lease());
+        event.change = Change::Put(new);
     }
 }
 

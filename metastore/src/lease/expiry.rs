@@ -9,6 +9,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::LeaseId;
+use crate::faults::{Fault, injected};
 
 #[derive(Clone, Copy, Debug)]
 struct Term {
@@ -29,7 +30,8 @@ pub(crate) struct Expiry {
 impl Expiry {
     /// Begins a lease's term.
     pub(crate) fn grant(&mut self, id: LeaseId, ttl: Duration, now: Instant) {
-        let deadline = now + ttl;
+        let is_short = injected(Fault::LeaseEarly);
+        let deadline = now + if is_short { ttl / 2 } else { ttl };
         let term = Term {
             ttl,
             deadline,

@@ -15,6 +15,7 @@ use crate::codec::{self, Entry, encode_delete, encode_put};
 use crate::engine::Batch;
 use crate::events::log::{Chunk, Stored};
 use crate::events::{Change, Event};
+use crate::faults::{Fault, injected, now_and_then};
 use crate::state::{State, is_put};
 use crate::stats::add;
 use crate::txn::Txn;
@@ -50,14 +51,18 @@ impl Open {
     }
 
     fn record(&mut self, events: Vec<Event>) {
-        for event in events {
+        for (place, event) in events.into_iter().enumerate() {
+            let is_delete = matches!(event.change, Change::Delete { .. });
             match &event.change {
+                _ if place > 0 && injected(Fault::HalfOfTransaction) => {}
                 Change::Put(record) => encode_put(&mut self.payload, record),
                 Change::Delete { key, revision } => {
                     encode_delete(&mut self.payload, key, *revision);
                 }
             }
-            self.changes.push(Stored::new(event));
+            if !(is_delete && now_and_then(Fault::DeleteLost)) {
+                self.changes.push(Stored::new(event));
+            }
         }
     }
 }
@@ -171,6 +176,9 @@ fn decide_txn(state: &mut State, txn: &Txn, open: &mut Open) -> Verdict {
     match evaluate(state, txn) {
         Ok(outcome) => {
             let grows = outcome.events.iter().any(is_put);
+            if !outcome.answer.succeeded && injected(Fault::LostCompareTakes) {
+                state.revision = state.revision.next();
+            }
             open.record(outcome.events);
             Verdict {
                 answer: Answer::Txn(outcome.answer),
@@ -202,11 +210,14 @@ fn decide_revoke(state: &mut State, id: LeaseId, open: &mut Open) -> Verdict {
     if state.lease(id).is_none() {
         return Verdict::gated(Answer::Refused(Error::LeaseNotFound));
     }
-    let revision = state.revision.next();
+    let mut revision = state.revision.next();
     let keys = state.lease_keys(id);
-    let gone = keys
-        .iter()
-        .filter_map(|key| delete_key(state, key, revision));
+    let gone = keys.iter().enumerate().filter_map(|(place, key)| {
+        if place > 0 && injected(Fault::ExpiryInParts) {
+            revision = revision.next();
+        }
+        delete_key(state, key, revision)
+    });
     let events: Vec<Event> = gone.collect();
     if !events.is_empty() {
         state.revision = revision;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::inbox::Message;
 use super::request::{Request, Waiting};
 use super::{Sequencer, text_of};
+use crate::faults::{Fault, injected};
 use crate::recovery::Checkpoint;
 use crate::stats::add;
 use crate::{Error, Revision};
@@ -66,7 +67,9 @@ impl Sequencer {
                     break;
                 }
                 left -= 1;
-                self.state.sweep_key(change.key(), floor);
+                let is_greedy = injected(Fault::FloorSweptAway);
+                let spent = if is_greedy { floor.next() } else { floor };
+                self.state.sweep_key(change.key(), spent);
                 if change.revision != mark.revision {
                     mark.revision = change.revision;
                     mark.done = 0;

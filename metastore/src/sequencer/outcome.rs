@@ -9,6 +9,7 @@ use super::window::{InFlight, Phase, Verdict};
 use super::{Resend, Sequencer};
 use crate::engine::{AppendOutcome, Batch};
 use crate::events::log::Chunk;
+use crate::faults::{Fault, injected};
 use crate::state::State;
 use crate::stats::add;
 use crate::{Error, Revision};
@@ -110,7 +111,10 @@ impl Sequencer {
             self.shared.newest.send_replace(self.visible);
             self.shared.log.ring(mask);
         }
-        for decided in head.decided {
+        for mut decided in head.decided {
+            if injected(Fault::BatchRevision) {
+                decided.settle_at(self.visible);
+            }
             decided.say(&mut self.round);
         }
         self.round.ring();

@@ -14,7 +14,7 @@ pub use leases::leases;
 
 use super::client::Client;
 use super::dice::Dice;
-use crate::history::Request;
+use crate::history::{Range, Request};
 
 /// How often history is compacted.
 const COMPACT_EVERY: Duration = Duration::from_millis(100);
@@ -33,6 +33,9 @@ pub async fn compact(mut client: Client, mut dice: Dice, over: watch::Receiver<b
     let mut floor = 0;
     while !*over.borrow() {
         tokio::time::sleep(COMPACT_EVERY).await;
+        if floor > 0 {
+            client.ask(everything_at(floor)).await;
+        }
         let reach = client.tape().reach();
         let deletes = client.tape().deletes();
         let back = i64::try_from(dice.below(30)).unwrap_or(0);
@@ -44,7 +47,20 @@ pub async fn compact(mut client: Client, mut dice: Dice, over: watch::Receiver<b
         let at = if dice.chance(5) { at + 1_000_000 } else { at };
         if at > floor || dice.chance(10) {
             let done = client.ask(Request::Compact(at.max(1))).await;
-            floor = if done.is_some() { floor.max(at) } else { floor };
+            if done.is_some() {
+                floor = floor.max(at);
+                // Itself it stays readable, now and when what lies below is gone.
+                client.ask(everything_at(floor)).await;
+            }
         }
     }
+}
+
+fn everything_at(revision: i64) -> Request {
+    Request::Range(Range {
+        key: "\0".to_owned(),
+        end: "\0".to_owned(),
+        revision,
+        ..Range::default()
+    })
 }

@@ -12,6 +12,7 @@ use super::super::wire::KeyValue;
 use crate::Watcher;
 use crate::events::Bell;
 use crate::events::{Change, Event, EventBatch};
+use crate::faults::{Fault, injected};
 use crate::{Error, Revision};
 
 /// Above this a response is split for clients that asked for it: etcd's request limit and its
@@ -95,6 +96,9 @@ impl Active {
         }
         self.is_quiet = false;
         let mut responses = Vec::new();
+        if injected(Fault::EventsSwapped) {
+            events.reverse();
+        }
         for (events, through) in by_size(events, batch.through, RESPONSE_BYTES) {
             let response = pb::WatchResponse {
                 header: header(through),
@@ -120,7 +124,8 @@ fn by_size(events: Vec<Event>, through: Revision, bytes: usize) -> Vec<(Vec<Wire
     let (mut size, mut last) = (0, Revision::ZERO);
     for event in events {
         let at = event.change.revision();
-        if size >= bytes && at != last {
+        let is_split = injected(Fault::RevisionSplit) && !group.is_empty();
+        if (size >= bytes && at != last) || is_split {
             groups.push((std::mem::take(&mut group), last));
             size = 0;
         }

@@ -36,6 +36,7 @@ use super::super::shared::Shared;
 use super::active::Active;
 use super::nudge::Nudge;
 use crate::events::{Bell, Watch};
+use crate::faults::{Fault, injected, now_and_then};
 use crate::{Error, KeyRange, Revision};
 
 /// The watch id of answers that are about no watch, or about all of the stream.
@@ -188,6 +189,10 @@ impl Sender {
                 Some(RequestUnion::CancelRequest(cancel)) => self.cancel(cancel.watch_id),
                 Some(RequestUnion::ProgressRequest(_)) => {
                     self.is_progress_due = !self.watches.is_empty();
+                    if injected(Fault::ProgressAhead) {
+                        let revision = self.shared.store.revision();
+                        self.outbox.push_back(self.about(NO_WATCH, revision));
+                    }
                 }
                 // etcd passes over what it does not know, too.
                 None => {}
@@ -308,6 +313,9 @@ impl Sender {
         let ids: Vec<i64> = later.chain(self.due.range(..from)).copied().collect();
         for id in ids {
             if self.outbox.len() >= OUTBOX_MAX {
+                if injected(Fault::SlowStreamLoses) {
+                    let _lost = self.watches.get_mut(&id).map(Active::poll);
+                }
                 self.next_pumped = id;
                 break;
             }
@@ -330,6 +338,9 @@ impl Sender {
                 self.shared.counters.events.add(batch.events.len());
                 let shared = &self.shared;
                 let responses = active.responses(id, batch, |through| shared.header(through));
+                if now_and_then(Fault::EventsTwice) {
+                    self.outbox.extend(responses.clone());
+                }
                 self.outbox.extend(responses);
             }
             Err(Error::Compacted { compacted, .. }) => {
