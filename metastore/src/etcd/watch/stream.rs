@@ -205,7 +205,7 @@ impl Sender {
         if request.key.is_empty() {
             request.key = bytes::Bytes::from_static(&[0]);
         }
-        // Read before the watch begins: events above it are then certain to follow.
+        // The client counts on every event above what the answer says: from now on is from there.
         let current = self.shared.store.revision();
         let range = key_range(&request.key, &request.range_end);
         let id = match self.admit(&request, &range) {
@@ -214,7 +214,7 @@ impl Sender {
         };
         let begun = self.shared.store.watch(Watch {
             range: range.clone(),
-            start: Revision::from_wire(request.start_revision),
+            start: Some(Revision::from_wire(request.start_revision).unwrap_or(current.next())),
             want_previous: request.prev_kv,
         });
         let created = pb::WatchResponse {
