@@ -18,7 +18,7 @@ use std::time::Duration;
 use sluice_metastore::engine::Engine;
 use sluice_metastore::engine::embedded::{Embedded, EmbeddedOptions};
 use sluice_metastore::engine::memory::Memory;
-use sluice_metastore::etcd::{EtcdOptions, EtcdTls, Listener};
+use sluice_metastore::etcd::{EtcdOptions, EtcdSocket, EtcdTls, Listener};
 use sluice_metastore::store::{Store, StoreOptions};
 use tokio_util::sync::CancellationToken;
 
@@ -73,16 +73,18 @@ async fn run() -> Result<(), String> {
     let (scheme, address) = url
         .split_once("://")
         .ok_or_else(|| format!("{url} is not an http or https URL"))?;
-    options.address = address
+    let address = address
         .parse()
         .map_err(|error| format!("{address}: {error}"))?;
+    options.sockets = vec![EtcdSocket::new(address)];
     match (scheme, cert, key, ca) {
         ("http", None, None, None) => options.insecure_loopback = true,
         ("https", Some(cert_file), Some(key_file), Some(client_ca_file)) => {
             options.tls = Some(EtcdTls {
                 cert_file,
                 key_file,
-                client_ca_file,
+                client_ca_file: Some(client_ca_file),
+                ..EtcdTls::default()
             });
         }
         _ => return Err("https needs --cert-file, --key-file and --trusted-ca-file".to_owned()),

@@ -5,6 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::Revision;
 use crate::state::State;
 
+mod timings;
+
+pub(crate) use timings::SharedTimings;
+pub use timings::Timings;
+
 /// How much a store holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreSize {
@@ -41,6 +46,14 @@ pub struct StoreStats {
     pub checkpoints_failed: u64,
     /// Bytes of records the event ring holds.
     pub ring_bytes: u64,
+    /// Room taken by writes that are not answered yet: one each, and one for each KiB.
+    pub waiting: u64,
+    /// Leases that ended because their time was over.
+    pub expired: u64,
+    /// From a batch being handed to the engine until it was visible.
+    pub commits: Timings,
+    /// Syncs of the engine's log.
+    pub syncs: Timings,
 }
 
 /// The counters behind [`StoreStats`].
@@ -53,6 +66,8 @@ pub(crate) struct Counters {
     pub(crate) undone: AtomicU64,
     pub(crate) checkpoints: AtomicU64,
     pub(crate) checkpoints_failed: AtomicU64,
+    pub(crate) expired: AtomicU64,
+    pub(crate) commits: SharedTimings,
 }
 
 impl Counters {
@@ -71,6 +86,9 @@ impl Counters {
             checkpoints: get(&self.checkpoints),
             checkpoints_failed: get(&self.checkpoints_failed),
             ring_bytes: ring_bytes as u64,
+            expired: get(&self.expired),
+            commits: self.commits.read(),
+            ..StoreStats::default()
         }
     }
 }

@@ -4,6 +4,7 @@
 //! sequencer, one thread that orders them, and are answered once they are durable and visible.
 //! Dropping the last handle, or [`Store::close`], ends the thread and lets the engine go.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     /// Why there will be no more writes; set once.
     pub(crate) failure: OnceLock<String>,
     pub(crate) counters: Counters,
+    /// An operator wants no more puts, whatever the room.
+    pub(crate) refuses_puts: AtomicBool,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) options: StoreOptions,
 }
@@ -91,6 +94,11 @@ impl Shared {
             ops: self.options.txn_ops_max,
             bytes: self.options.request_bytes_max,
         }
+    }
+
+    /// Whether the size is beyond the quota.
+    pub(crate) fn is_full(&self) -> bool {
+        self.engine.size() > self.options.quota_bytes
     }
 
     /// # Errors
@@ -132,6 +140,7 @@ impl Store {
             expiry: Mutex::new(expiry),
             failure: OnceLock::new(),
             counters: Counters::default(),
+            refuses_puts: AtomicBool::new(false),
             engine,
             options,
         });
@@ -343,18 +352,57 @@ impl Store {
         self.shared().options.quota_bytes
     }
 
+    /// Whether puts are refused for want of room.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.shared().is_full()
+    }
+
+    /// Refuses puts and new leases as if there were no room, or lets them in again. Not kept over a
+    /// restart.
+    pub fn refuse_puts(&self, refuse: bool) {
+        self.shared().refuses_puts.store(refuse, Ordering::Relaxed);
+    }
+
+    /// Writes a checkpoint and gives back what the log holds beyond it; answers when that is done.
+    ///
+    /// # Errors
+    /// `NoSpace` or `Io` when the checkpoint cannot be written, nothing being lost; `Stopped`.
+    pub async fn defragment(&self) -> Result<(), Error> {
+        let shared = self.shared();
+        shared.check_running()?;
+        let (reply, done) = oneshot::channel();
+        if !shared.inbox.send(Message::Defragment(reply)) {
+            shared.check_running()?;
+        }
+        let lost = |_dropped| Error::Stopped {
+            reason: "the store ended before the checkpoint was written".to_owned(),
+        };
+        done.await.map_err(lost)?
+    }
+
     /// What it has done so far.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         let shared = self.shared();
         let state = shared.view();
-        shared.counters.read(&state, shared.log.bytes())
+        StoreStats {
+            waiting: shared.inbox.taken() as u64,
+            syncs: shared.engine.syncs(),
+            ..shared.counters.read(&state, shared.log.bytes())
+        }
     }
 
     /// Why the store takes no more writes; `None` while it does.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         self.shared().failure.get().cloned()
+    }
+
+    /// Whether it takes no more writes, without the reason.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.shared().failure.get().is_some()
     }
 
     /// Finishes what is queued, then stops: later writes and waiting watchers get `Stopped`.

@@ -9,6 +9,7 @@
 //! listener serves before the rules' clusters are probed: in store mode the apiservers behind the
 //! gateway cannot become ready without it.
 
+mod access;
 pub mod dev;
 mod error;
 mod gauges;
@@ -42,7 +43,7 @@ use crate::telemetry::{LogFormat, Telemetry, init_logs};
 
 pub use error::BootstrapError;
 pub(crate) use signals::end as end_signal;
-pub use store::{StoreSpec, serve_store};
+pub use store::{ServeSpec, StoreSpec, serve_store};
 
 /// How often keys nobody uses are swept from limits and breakers.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
@@ -114,6 +115,8 @@ impl Process {
         let stop_etcd = CancellationToken::new();
         let etcd = match (&store, sockets.etcd) {
             (Some(store), Some(listener)) => {
+                let log = access::Audited(recorder.clone());
+                let listener = listener.with_access_log(Arc::new(log));
                 tracing::info!(address = %listener.local_addr(), "the etcd API is served");
                 Some(tokio::spawn(
                     listener.serve(store.clone(), stop_etcd.clone()),
@@ -312,7 +315,8 @@ fn lower_etcd(config: &sluice_config::Etcd) -> EtcdOptions {
         EtcdTls {
             cert_file: cert_file.as_path().to_owned(),
             key_file: key_file.as_path().to_owned(),
-            client_ca_file: client_ca_file.as_path().to_owned(),
+            client_ca_file: Some(client_ca_file.as_path().to_owned()),
+            ..EtcdTls::default()
         }
     });
     options
@@ -327,10 +331,7 @@ async fn open_store(config: &GatewayConfig) -> Result<Option<Store>, BootstrapEr
         quota_bytes,
         etcd: _,
     } = &metastore.value;
-    let spec = StoreSpec {
-        dir: data_dir.as_path().to_owned(),
-        quota_bytes: quota_bytes.bytes(),
-    };
+    let spec = StoreSpec::new(data_dir.as_path().to_owned(), quota_bytes.bytes());
     let store = tokio::task::spawn_blocking(move || store::open(&spec)).await??;
     tracing::info!(revision = %store.revision(), "the metastore is open");
     Ok(Some(store))

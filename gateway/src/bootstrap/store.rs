@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use sluice_metastore::compactor::{self, Retention};
 use sluice_metastore::engine::Engine;
 use sluice_metastore::engine::embedded::{Embedded, EmbeddedOptions};
 use sluice_metastore::etcd::{EtcdOptions, Listener};
 use sluice_metastore::store::{Store, StoreOptions};
 use tokio_util::sync::CancellationToken;
 
+use super::access::AuditLines;
 use super::{BootstrapError, runtime, signals};
 
 /// The segment being written is never given back: were it as large as the quota, a store that has
@@ -22,6 +24,35 @@ pub struct StoreSpec {
     pub dir: PathBuf,
     /// Bytes on disk above which puts are refused.
     pub quota_bytes: u64,
+    /// Operations a transaction may have.
+    pub txn_ops_max: usize,
+    /// Bytes a request may have.
+    pub request_bytes_max: usize,
+}
+
+impl StoreSpec {
+    /// A store of this size there, with etcd's own limits of requests.
+    #[must_use]
+    pub fn new(dir: PathBuf, quota_bytes: u64) -> Self {
+        let defaults = StoreOptions::default();
+        StoreSpec {
+            dir,
+            quota_bytes,
+            txn_ops_max: defaults.txn_ops_max,
+            request_bytes_max: defaults.request_bytes_max,
+        }
+    }
+}
+
+/// A store that is served by itself.
+#[derive(Clone, Debug)]
+pub struct ServeSpec {
+    /// The store.
+    pub store: StoreSpec,
+    /// Its listener.
+    pub etcd: EtcdOptions,
+    /// What is kept of history; `None` keeps all until somebody compacts.
+    pub retention: Option<Retention>,
 }
 
 /// Opens the store: takes its lock and reads its log back. Blocks.
@@ -37,6 +68,8 @@ pub(super) fn open(spec: &StoreSpec) -> Result<Store, BootstrapError> {
     let options = StoreOptions {
         holder: format!("sluice, process {}", std::process::id()),
         quota_bytes: spec.quota_bytes,
+        txn_ops_max: spec.txn_ops_max,
+        request_bytes_max: spec.request_bytes_max,
         ..StoreOptions::default()
     };
     Ok(Store::open(engine, options)?)
@@ -46,16 +79,25 @@ pub(super) fn open(spec: &StoreSpec) -> Result<Store, BootstrapError> {
 ///
 /// # Errors
 /// When the address or the store cannot be had.
-pub fn serve_store(spec: &StoreSpec, options: EtcdOptions) -> Result<(), BootstrapError> {
+pub fn serve_store(spec: ServeSpec) -> Result<(), BootstrapError> {
+    let ServeSpec {
+        store: spec,
+        etcd: options,
+        retention,
+    } = spec;
     let runtime = runtime()?;
     let served = runtime.block_on(async {
         // First, so that a taken port is said before a long recovery.
         let listener = Listener::bind(options).await?;
-        let opening = spec.clone();
-        let store = tokio::task::spawn_blocking(move || open(&opening)).await??;
-        let address = listener.local_addr();
-        tracing::info!(%address, revision = %store.revision(), "ready to serve client requests");
+        let listener = listener.with_access_log(Arc::new(AuditLines));
+        let store = tokio::task::spawn_blocking(move || open(&spec)).await??;
+        let addresses = listener.local_addrs();
+        tracing::info!(?addresses, revision = %store.revision(), "ready to serve client requests");
         let shutdown = CancellationToken::new();
+        if let Some(retention) = retention {
+            let stop = shutdown.child_token();
+            tokio::spawn(compactor::run(store.clone(), retention, stop));
+        }
         let serving = tokio::spawn(listener.serve(store.clone(), shutdown.clone()));
         signals::end().await?;
         shutdown.cancel();

@@ -18,6 +18,7 @@ mod queue;
 
 use bytes::Bytes;
 
+use crate::stats::Timings;
 use crate::{Error, Revision};
 
 /// Which holder of the lock an append comes from; a lower epoch than the engine's is fenced.
@@ -145,6 +146,11 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Bytes held on stable storage by batches and checkpoints, without room set aside ahead.
     fn size(&self) -> u64;
+
+    /// How long syncs of its log took; nothing from an engine that has none.
+    fn syncs(&self) -> Timings {
+        Timings::default()
+    }
 
     /// Finishes what is in flight and lets the lock go; later appends report `Failed`. A second
     /// call does nothing.

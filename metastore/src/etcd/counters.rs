@@ -2,6 +2,9 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use super::metrics::Checked;
+use super::probes::Probe;
+
 /// Relaxed counters: each is read alone, and no order between them is promised.
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -16,6 +19,33 @@ pub(crate) struct Counters {
     pub(crate) connections: Gauge,
     pub(crate) events: Count,
     pub(crate) progress_pushed: Count,
+    pub(crate) leases_granted: Count,
+    pub(crate) leases_revoked: Count,
+    pub(crate) leases_renewed: Count,
+    /// Bytes of HTTP within TLS, plain HTTP among them.
+    pub(crate) received: Count,
+    /// See [`Counters::received`].
+    pub(crate) sent: Count,
+    /// Answers of `/health`.
+    pub(crate) healthy: Count,
+    /// See [`Counters::healthy`].
+    pub(crate) unhealthy: Count,
+    /// For each probe in turn, each of its checks.
+    pub(crate) checks: [Checked; 5],
+}
+
+impl Counters {
+    pub(crate) fn checked(&self, probe: Probe, name: &str, is_well: bool) {
+        let before = match probe {
+            Probe::Live => 0,
+            Probe::Ready => Probe::Live.checks().len(),
+        };
+        let place = probe.checks().iter().position(|one| *one == name);
+        let counts = place.and_then(|place| self.checks.get(before + place));
+        if let Some(counts) = counts {
+            counts.add(is_well);
+        }
+    }
 }
 
 /// Only ever grows.

@@ -29,7 +29,22 @@ const STOPPED: &str = "etcdserver: server stopped";
 const CORRUPT: &str = "etcdserver: corrupt cluster";
 const AUTH_NOT_ENABLED: &str = "etcdserver: authentication is not enabled";
 const MEMBER_NOT_FOUND: &str = "etcdserver: member not found";
+const MEMBER_NOT_LEARNER: &str = "etcdserver: can only promote a learner member";
+const MEMBER_BAD_URLS: &str = "etcdserver: given member URLs are invalid";
+const MEMBERS_TOO_FEW: &str =
+    "etcdserver: re-configuration failed due to not enough started members";
 const BAD_TRANSFEREE: &str = "etcdserver: bad leader transferee";
+const DOWNGRADE_FORMAT: &str = "etcdserver: wrong downgrade target version format";
+const DOWNGRADE_TARGET: &str = "etcdserver: invalid downgrade target version";
+const NOT_CAPABLE: &str = "etcdserver: not capable";
+const NO_LEADER: &str = "etcdserver: no leader";
+const CLIENT_VERSION: &str = "etcdserver: invalid client api version";
+const PERMISSION_DENIED: &str = "etcdserver: permission denied";
+const ROOT_USER_NOT_FOUND: &str = "etcdserver: root user does not exist";
+const USER_EMPTY: &str = "etcdserver: user name is empty";
+const USER_NOT_FOUND: &str = "etcdserver: user name not found";
+const ROLE_EMPTY: &str = "etcdserver: role name is empty";
+const ROLE_NOT_FOUND: &str = "etcdserver: role name not found";
 /// Reasons of a refused watch; the library hands them to its caller as they are.
 pub(crate) const WATCH_ID_TAKEN: &str = "mvcc: duplicate watch ID provided on the WatchStream";
 /// See [`WATCH_ID_TAKEN`].
@@ -118,9 +133,69 @@ pub(crate) fn bad_transferee() -> Status {
     Status::failed_precondition(BAD_TRANSFEREE)
 }
 
-/// A call that etcd has and this store does not; `why` says what to do instead.
-pub(crate) fn unimplemented(why: &str) -> Status {
-    Status::unimplemented(format!("sluice: {why}"))
+pub(crate) fn member_not_learner() -> Status {
+    Status::failed_precondition(MEMBER_NOT_LEARNER)
+}
+
+pub(crate) fn member_bad_urls() -> Status {
+    Status::invalid_argument(MEMBER_BAD_URLS)
+}
+
+/// What etcd answers where a change of membership would cost the cluster its quorum; its code is
+/// lost on the way there.
+pub(crate) fn members_too_few() -> Status {
+    Status::unknown(MEMBERS_TOO_FEW)
+}
+
+pub(crate) fn downgrade_format() -> Status {
+    Status::invalid_argument(DOWNGRADE_FORMAT)
+}
+
+pub(crate) fn downgrade_target() -> Status {
+    Status::invalid_argument(DOWNGRADE_TARGET)
+}
+
+pub(crate) fn no_leader() -> Status {
+    Status::unavailable(NO_LEADER)
+}
+
+pub(crate) fn corrupt() -> Status {
+    Status::data_loss(CORRUPT)
+}
+
+pub(crate) fn invalid_client_version() -> Status {
+    Status::invalid_argument(CLIENT_VERSION)
+}
+
+pub(crate) fn permission_denied() -> Status {
+    Status::permission_denied(PERMISSION_DENIED)
+}
+
+pub(crate) fn root_user_not_found() -> Status {
+    Status::failed_precondition(ROOT_USER_NOT_FOUND)
+}
+
+pub(crate) fn user_empty() -> Status {
+    Status::invalid_argument(USER_EMPTY)
+}
+
+pub(crate) fn user_not_found() -> Status {
+    Status::failed_precondition(USER_NOT_FOUND)
+}
+
+pub(crate) fn role_empty() -> Status {
+    Status::invalid_argument(ROLE_EMPTY)
+}
+
+pub(crate) fn role_not_found() -> Status {
+    Status::failed_precondition(ROLE_NOT_FOUND)
+}
+
+/// A call that etcd has and this store does not: etcd's own text for that, and in the log the
+/// reason and what to do instead, since the text is all that clients know by sight.
+pub(crate) fn not_capable(why: &str) -> Status {
+    tracing::info!(why, "refused a call that this store does not have");
+    Status::failed_precondition(NOT_CAPABLE)
 }
 
 /// The same refusals as etcd words them for streamed lists.

@@ -1,4 +1,5 @@
-//! `HashKV`: one number over every key and its latest version at a revision.
+//! `HashKV`: one number over every key and its latest version at a revision; `Hash`: the same now,
+//! with the leases.
 //!
 //! Equal content at equal revisions gives equal numbers, on this store. etcd hashes its own file
 //! rows, superseded versions included, so its numbers are other ones.
@@ -33,6 +34,19 @@ pub(crate) async fn at(shared: &Arc<Shared>, revision: i64) -> Result<pb::HashKv
         hash,
         compact_revision: shared.store.compacted().to_wire(),
         hash_revision: at.to_wire(),
+    })
+}
+
+/// The answer over keys and leases as they are.
+pub(crate) async fn of_all(shared: &Arc<Shared>) -> Result<pb::HashResponse, Status> {
+    let keys = at(shared, 0).await?;
+    let mut hash = keys.hash;
+    for id in shared.store.leases() {
+        hash = crc32c::crc32c_append(hash, &id.0.to_be_bytes());
+    }
+    Ok(pb::HashResponse {
+        header: keys.header,
+        hash,
     })
 }
 

@@ -47,7 +47,7 @@ impl Health for HealthService {
 }
 
 fn now(shared: &Shared) -> HealthCheckResponse {
-    let is_well = shared.store.failure().is_none() && !shared.stopping.is_cancelled();
+    let is_well = !shared.store.has_failed() && !shared.stopping.is_cancelled();
     state(if is_well {
         ServingStatus::Serving
     } else {

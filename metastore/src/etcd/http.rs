@@ -1,154 +1,152 @@
-//! Plain HTTP on the client port: version, probes and metrics, with etcd's paths, bodies and names.
+//! Plain HTTP on the client port: version, probes and metrics, with etcd's paths, bodies and codes.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::extract::{RawQuery, Request, State};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::any;
 
+use super::alarms;
+use super::metrics;
+use super::probes::{self, Probe};
+use super::proto::etcdserverpb::AlarmType;
 use super::shared::{Shared, VERSION, VERSION_MINOR};
+
+const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const METRICS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const NOT_SNIFFED: (HeaderName, HeaderValue) = (
+    header::X_CONTENT_TYPE_OPTIONS,
+    HeaderValue::from_static("nosniff"),
+);
 
 /// The plain paths.
 pub(crate) fn routes(shared: Arc<Shared>) -> Router {
-    Router::new()
-        .route("/version", get(version))
-        .route("/health", get(health))
-        .route("/livez", get(livez))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
-        .with_state(shared)
+    let mut router = Router::new()
+        .route("/version", any(version))
+        .route("/health", any(health))
+        .route("/metrics", any(page));
+    for probe in [Probe::Live, Probe::Ready] {
+        let all = move |State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery| async move {
+            let excluded = values(query.as_deref(), "exclude");
+            let checks = probe.checks().iter().copied();
+            let checks = checks.filter(|check| !excluded.contains(check));
+            checked(&shared, probe, checks, query.as_deref())
+        };
+        router = router.route(probe.path(), any(all));
+        for check in probe.checks() {
+            let one = move |State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery| async move {
+                checked(&shared, probe, std::iter::once(*check), query.as_deref())
+            };
+            router = router.route(&format!("{}/{check}", probe.path()), any(one));
+        }
+    }
+    router.route_layer(from_fn(only_get)).with_state(shared)
+}
+
+async fn only_get(request: Request, next: Next) -> Response {
+    if request.method() == Method::GET {
+        return next.run(request).await;
+    }
+    let mut refusal = failure(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "Method Not Allowed".to_owned(),
+    );
+    refusal
+        .headers_mut()
+        .insert(header::ALLOW, HeaderValue::from_static("GET"));
+    refusal
 }
 
 async fn version() -> Response {
     let body = format!(
         r#"{{"etcdserver":"{VERSION}","etcdcluster":"{VERSION_MINOR}","storage":"{VERSION_MINOR}"}}"#
     );
-    json(StatusCode::OK, body)
+    ([(header::CONTENT_TYPE, JSON)], body).into_response()
 }
 
-async fn health(State(shared): State<Arc<Shared>>) -> Response {
-    match problem(&shared) {
-        None => json(
-            StatusCode::OK,
-            r#"{"health":"true","reason":""}"#.to_owned(),
-        ),
-        Some(reason) => {
-            // Quotes and backslashes are all that these texts could hold that JSON minds.
-            let reason = reason.replace('\\', "\\\\").replace('"', "\\\"");
-            let body = format!(r#"{{"health":"false","reason":"{reason}"}}"#);
-            json(StatusCode::SERVICE_UNAVAILABLE, body)
+async fn health(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
+    let query = query.as_deref();
+    let excluded = values(query, "exclude");
+    let is_local = values(query, "serializable") == ["true"];
+    let Some(reason) = ill(&shared, &excluded, is_local) else {
+        shared.counters.healthy.add(1);
+        let body = r#"{"health":"true","reason":""}"#;
+        return ([(header::CONTENT_TYPE, PLAIN)], body).into_response();
+    };
+    shared.counters.unhealthy.add(1);
+    // Quotes and backslashes are all that these texts could hold that JSON minds.
+    let reason = reason.replace('\\', "\\\\").replace('"', "\\\"");
+    let body = format!(r#"{{"health":"false","reason":"{reason}"}}"#);
+    failure(StatusCode::SERVICE_UNAVAILABLE, body)
+}
+
+/// Why it is not healthy: alarms first, as etcd looks.
+fn ill(shared: &Shared, excluded: &[&str], is_local: bool) -> Option<String> {
+    for alarm in alarms::list(shared) {
+        let name = alarms::name(&alarm);
+        if !excluded.contains(&name) {
+            let is_known = alarm.alarm() != AlarmType::None;
+            return Some(format!("ALARM {}", if is_known { name } else { "UNKNOWN" }));
         }
     }
+    if is_local {
+        return probes::local_read(shared).err();
+    }
+    probes::read(shared).err()
 }
 
-/// Alive as long as it answers: a restart is no cure for a full disk.
-async fn livez() -> Response {
-    text(StatusCode::OK, "ok\n".to_owned())
+/// Runs checks and words them as etcd does: the reasons when one fails or all are asked for.
+fn checked(
+    shared: &Shared,
+    probe: Probe,
+    checks: impl Iterator<Item = &'static str>,
+    query: Option<&str>,
+) -> Response {
+    let mut lines = String::new();
+    let mut is_well = true;
+    for check in checks {
+        match probes::check(shared, probe, check) {
+            Ok(()) => lines += &format!("[+]{check} ok\n"),
+            Err(reason) => {
+                is_well = false;
+                lines += &format!("[-]{check} failed: {reason}\n");
+            }
+        }
+    }
+    if !is_well {
+        return failure(StatusCode::SERVICE_UNAVAILABLE, lines);
+    }
+    if values(query, "verbose").is_empty() {
+        lines.clear();
+    }
+    lines += "ok\n";
+    ([(header::CONTENT_TYPE, PLAIN), NOT_SNIFFED], lines).into_response()
 }
 
-async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
-    match problem(&shared) {
-        None => text(StatusCode::OK, "ok\n".to_owned()),
-        Some(reason) => text(
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("[-]store: {reason}\n"),
-        ),
+async fn page(State(shared): State<Arc<Shared>>) -> Response {
+    // Some numbers are read from the system's files.
+    let written = tokio::task::spawn_blocking(move || metrics::page(&shared)).await;
+    match written {
+        Ok(body) => ([(header::CONTENT_TYPE, METRICS)], body).into_response(),
+        Err(lost) => failure(StatusCode::INTERNAL_SERVER_ERROR, lost.to_string()),
     }
 }
 
-fn problem(shared: &Shared) -> Option<String> {
-    if shared.stopping.is_cancelled() {
-        return Some("draining".to_owned());
-    }
-    shared.store.failure()
+/// A refusal as Go's own server words it: with a line end.
+fn failure(code: StatusCode, body: String) -> Response {
+    let headers = [(header::CONTENT_TYPE, PLAIN), NOT_SNIFFED];
+    (code, headers, body + "\n").into_response()
 }
 
-async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let size = shared.store.size();
-    let counters = &shared.counters;
-    let gauges = [
-        ("etcd_server_has_leader", 1),
-        ("etcd_server_is_leader", 1),
-        (
-            "etcd_server_health_success",
-            i64::from(problem(&shared).is_none()),
-        ),
-        ("etcd_mvcc_db_total_size_in_bytes", signed(size.on_disk)),
-        (
-            "etcd_mvcc_db_total_size_in_use_in_bytes",
-            signed(size.in_use),
-        ),
-        (
-            "etcd_debugging_mvcc_current_revision",
-            shared.store.revision().to_wire(),
-        ),
-        (
-            "etcd_debugging_mvcc_compact_revision",
-            shared.store.compacted().to_wire(),
-        ),
-        (
-            "etcd_debugging_mvcc_watch_stream_total",
-            counters.watch_streams.get(),
-        ),
-        ("etcd_debugging_mvcc_watcher_total", counters.watchers.get()),
-        ("sluice_etcd_connections", counters.connections.get()),
-    ];
-    let counts = [
-        ("etcd_mvcc_range_total", counters.ranges.get()),
-        (
-            "sluice_etcd_range_streams_total",
-            counters.range_streams.get(),
-        ),
-        ("etcd_mvcc_put_total", counters.puts.get()),
-        ("etcd_mvcc_delete_total", counters.deletes.get()),
-        ("etcd_mvcc_txn_total", counters.txns.get()),
-        ("etcd_debugging_mvcc_events_total", counters.events.get()),
-        (
-            "sluice_etcd_progress_pushed_total",
-            counters.progress_pushed.get(),
-        ),
-    ];
-    let mut page = String::with_capacity(2048);
-    for (name, value) in gauges {
-        append(&mut page, name, "gauge", &value);
-    }
-    for (name, value) in counts {
-        append(&mut page, name, "counter", &value);
-    }
-    page.push_str("# TYPE etcd_server_version gauge\n");
-    append_line(
-        &mut page,
-        &format!("etcd_server_version{{server_version=\"{VERSION}\"}}"),
-        &1,
-    );
-    text(StatusCode::OK, page)
-}
-
-fn append(page: &mut String, name: &str, kind: &str, value: &dyn std::fmt::Display) {
-    append_line(page, &format!("# TYPE {name}"), &kind);
-    append_line(page, name, value);
-}
-
-fn append_line(page: &mut String, left: &str, right: &dyn std::fmt::Display) {
-    writeln!(page, "{left} {right}").expect("a string takes any text");
-}
-
-fn signed(bytes: u64) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
-}
-
-fn json(status: StatusCode, body: String) -> Response {
-    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
-}
-
-fn text(status: StatusCode, body: String) -> Response {
-    (
-        status,
-        [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
-        body,
-    )
-        .into_response()
+/// What a query says under a name, an empty text for a name alone. Names and values here are plain
+/// words, so nothing is decoded.
+fn values<'a>(query: Option<&'a str>, name: &str) -> Vec<&'a str> {
+    let pairs = query.unwrap_or_default().split('&');
+    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let named = pairs.filter(|(said, _)| *said == name);
+    named.map(|(_, value)| value).collect()
 }

@@ -12,7 +12,7 @@ use super::proto::etcdserverpb as pb;
 use super::proto::etcdserverpb::kv_server::Kv;
 use super::range_stream::{self, RangeChunks};
 use super::shared::Shared;
-use super::{answer, convert, errors};
+use super::{access, answer, convert, errors};
 use crate::read::{At, Projection, Range, RangeAnswer};
 use crate::txn::{OpAnswer, TxnAnswer};
 use crate::{Error, KeyRange, Revision};
@@ -159,7 +159,7 @@ impl Kv for KvService {
         &self,
         request: Request<pb::PutRequest>,
     ) -> Result<Response<pb::PutResponse>, Status> {
-        let request = within_limit(request)?;
+        let request = within_limit(request, self.0.request_bytes_max)?;
         let put = convert::put(&request)?;
         let done = self.0.settle(self.0.store.put(put)).await?;
         Ok(Response::new(self.answer_put(done)))
@@ -169,7 +169,7 @@ impl Kv for KvService {
         &self,
         request: Request<pb::DeleteRangeRequest>,
     ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
-        let delete = convert::delete(&within_limit(request)?)?;
+        let delete = convert::delete(&within_limit(request, self.0.request_bytes_max)?)?;
         let done = self.0.settle(self.0.store.delete(delete)).await?;
         Ok(Response::new(self.answer_delete(done)))
     }
@@ -178,8 +178,9 @@ impl Kv for KvService {
         &self,
         request: Request<pb::TxnRequest>,
     ) -> Result<Response<pb::TxnResponse>, Status> {
-        let request = within_limit(request)?;
-        let txn = convert::txn(&request, convert::TXN_OPS_MAX)?;
+        access::check_txn(request.extensions(), request.get_ref())?;
+        let request = within_limit(request, self.0.request_bytes_max)?;
+        let txn = convert::txn(&request, self.0.txn_ops_max)?;
         let done = self.0.settle(self.0.store.txn(txn)).await?;
         Ok(Response::new(self.answer_txn(done, Some(&request))))
     }
@@ -198,9 +199,9 @@ impl Kv for KvService {
     }
 }
 
-fn within_limit<M: Message>(request: Request<M>) -> Result<M, Status> {
+fn within_limit<M: Message>(request: Request<M>, bytes_max: usize) -> Result<M, Status> {
     let request = request.into_inner();
-    if request.encoded_len() > REQUEST_BYTES_MAX {
+    if request.encoded_len() > bytes_max {
         return Err(errors::too_large());
     }
     Ok(request)

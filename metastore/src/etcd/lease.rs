@@ -33,6 +33,7 @@ impl Lease for LeaseService {
         let ttl = Duration::from_secs(u64::try_from(request.ttl).unwrap_or(0));
         let grant = self.0.store.lease_grant(LeaseId(request.id), ttl);
         let (id, ttl) = self.0.settle(grant).await?;
+        self.0.counters.leases_granted.add(1);
         Ok(Response::new(pb::LeaseGrantResponse {
             header: self.0.header_now(),
             id: id.0,
@@ -47,6 +48,7 @@ impl Lease for LeaseService {
     ) -> Result<Response<pb::LeaseRevokeResponse>, Status> {
         let id = LeaseId(request.into_inner().id);
         let revision = self.0.settle(self.0.store.lease_revoke(id)).await?;
+        self.0.counters.leases_revoked.add(1);
         Ok(Response::new(pb::LeaseRevokeResponse {
             header: self.0.header(revision),
         }))
@@ -120,7 +122,10 @@ impl Lease for LeaseService {
 async fn renewed(shared: &Shared, id: LeaseId) -> Result<pb::LeaseKeepAliveResponse, Status> {
     let outcome = tokio::time::timeout(shared.write_timeout, shared.store.lease_renew(id)).await;
     let ttl = match outcome {
-        Ok(Ok(ttl)) => seconds(ttl),
+        Ok(Ok(ttl)) => {
+            shared.counters.leases_renewed.add(1);
+            seconds(ttl)
+        }
         Ok(Err(Error::LeaseNotFound)) => 0,
         Ok(Err(error)) => return Err(errors::status(&error)),
         Err(_elapsed) => return Err(errors::timed_out()),

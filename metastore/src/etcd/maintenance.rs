@@ -4,43 +4,25 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use super::errors;
 use super::proto::etcdserverpb as pb;
-use super::proto::etcdserverpb::alarm_request::AlarmAction;
+use super::proto::etcdserverpb::downgrade_request::DowngradeAction;
 use super::proto::etcdserverpb::maintenance_server::Maintenance;
-use super::shared::{Shared, TERM, VERSION, VERSION_MINOR};
+use super::shared::{CLUSTER_VERSION, Shared, TERM, VERSION, VERSION_MINOR};
+use super::{access, alarms, errors};
 
 /// The service.
 pub(crate) struct MaintenanceService(pub(crate) Arc<Shared>);
-
-impl MaintenanceService {
-    fn alarms(&self) -> Vec<pb::AlarmMember> {
-        if !self.0.is_full() {
-            return Vec::new();
-        }
-        vec![pb::AlarmMember {
-            member_id: self.0.member.id,
-            alarm: pb::AlarmType::Nospace.into(),
-        }]
-    }
-}
 
 #[tonic::async_trait]
 impl Maintenance for MaintenanceService {
     type SnapshotStream = super::snapshot::Pieces;
 
-    /// Alarms follow the state of the store and clear themselves with it, so disarming one changes
-    /// nothing and raising one by hand is refused.
     async fn alarm(
         &self,
         request: Request<pb::AlarmRequest>,
     ) -> Result<Response<pb::AlarmResponse>, Status> {
-        if request.into_inner().action() == AlarmAction::Activate {
-            return Err(errors::unimplemented(
-                "alarms are raised by the store alone",
-            ));
-        }
-        let alarms = self.alarms();
+        access::check_alarm(request.extensions(), request.get_ref())?;
+        let alarms = alarms::act(&self.0, request.get_ref());
         Ok(Response::new(pb::AlarmResponse {
             header: self.0.header_now(),
             alarms,
@@ -54,8 +36,9 @@ impl Maintenance for MaintenanceService {
         let revision = self.0.store.revision();
         let size = self.0.store.size();
         let mut problems: Vec<String> = self.0.store.failure().into_iter().collect();
-        if !self.alarms().is_empty() {
-            problems.push(format!("memberID:{} alarm:NOSPACE ", self.0.member.id));
+        for alarm in alarms::list(&self.0) {
+            let (id, name) = (alarm.member_id, alarms::name(&alarm));
+            problems.push(format!("memberID:{id}  alarm:{name}"));
         }
         Ok(Response::new(pb::StatusResponse {
             header: self.0.header(revision),
@@ -75,24 +58,23 @@ impl Maintenance for MaintenanceService {
         }))
     }
 
-    /// The store gives space back by itself with each checkpoint; there is nothing to do and no
-    /// pause to take, so this succeeds at once.
+    /// Writes a checkpoint and gives back the log behind it. The store does so by itself as well,
+    /// and serves on meanwhile. As from etcd, there is no header.
     async fn defragment(
         &self,
         _request: Request<pb::DefragmentRequest>,
     ) -> Result<Response<pb::DefragmentResponse>, Status> {
-        Ok(Response::new(pb::DefragmentResponse {
-            header: self.0.header_now(),
-        }))
+        let done = self.0.store.defragment().await;
+        done.map_err(|error| errors::status(&error))?;
+        Ok(Response::new(pb::DefragmentResponse { header: None }))
     }
 
+    /// Over all keys and leases, now.
     async fn hash(
         &self,
         _request: Request<pb::HashRequest>,
     ) -> Result<Response<pb::HashResponse>, Status> {
-        Err(errors::unimplemented(
-            "there is no backend file to hash: use HashKV",
-        ))
+        super::hash::of_all(&self.0).await.map(Response::new)
     }
 
     async fn hash_kv(
@@ -111,21 +93,43 @@ impl Maintenance for MaintenanceService {
         super::snapshot::stream(&self.0).map(Response::new)
     }
 
+    /// The one member leads: to it leadership can be moved, to no other.
     async fn move_leader(
         &self,
-        _request: Request<pb::MoveLeaderRequest>,
+        request: Request<pb::MoveLeaderRequest>,
     ) -> Result<Response<pb::MoveLeaderResponse>, Status> {
-        Err(errors::bad_transferee())
+        if request.get_ref().target_id != self.0.member.id {
+            return Err(errors::bad_transferee());
+        }
+        Ok(Response::new(pb::MoveLeaderResponse { header: None }))
     }
 
+    /// There is one format and no version to go back to, so no target is a good one; a downgrade
+    /// that never began can be given up, as in etcd.
     async fn downgrade(
         &self,
-        _request: Request<pb::DowngradeRequest>,
+        request: Request<pb::DowngradeRequest>,
     ) -> Result<Response<pb::DowngradeResponse>, Status> {
-        Err(errors::unimplemented(
-            "this store has one format and no version to go back to",
-        ))
+        let request = request.into_inner();
+        if request.action() != DowngradeAction::Cancel {
+            return Err(if is_version(&request.version) {
+                errors::downgrade_target()
+            } else {
+                errors::downgrade_format()
+            });
+        }
+        Ok(Response::new(pb::DowngradeResponse {
+            header: self.0.header_now(),
+            version: CLUSTER_VERSION.to_owned(),
+        }))
     }
+}
+
+/// Whether it reads as `3.6` or `3.6.0`.
+fn is_version(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('.').collect();
+    let is_number = |part: &&str| part.parse::<u32>().is_ok();
+    (2..=3).contains(&parts.len()) && parts.iter().all(is_number)
 }
 
 fn bytes(size: u64) -> i64 {

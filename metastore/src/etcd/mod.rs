@@ -10,9 +10,12 @@
 //!
 //! It is not a cluster: there is one member, its own leader, and no user but by certificate.
 
+mod access;
 mod admission;
+mod alarms;
 mod answer;
 mod auth;
+mod calls;
 pub mod client;
 mod cluster;
 mod codec;
@@ -20,6 +23,8 @@ mod connection;
 mod convert;
 mod counters;
 mod errors;
+mod exposition;
+mod gate;
 mod hash;
 mod health;
 mod http;
@@ -27,9 +32,15 @@ mod kv;
 mod lease;
 mod listener;
 mod maintenance;
+mod meter;
+mod methods;
+mod metrics;
 mod options;
+mod probes;
+mod process;
 mod proto;
 mod range_stream;
+mod routes;
 mod shape;
 mod shared;
 mod snapshot;
@@ -37,5 +48,7 @@ mod tls;
 mod watch;
 mod wire;
 
+pub use access::{AccessEvent, AccessLog, BreakGlass, EtcdAccess};
 pub use listener::Listener;
-pub use options::{EtcdOptions, EtcdTls, ListenError};
+pub use options::{EtcdOptions, EtcdSocket, EtcdTls, ListenError, TlsVersions};
+pub use shared::VERSION as API_VERSION;

@@ -4,6 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::access::EtcdAccess;
+use super::convert::TXN_OPS_MAX;
+use super::kv::REQUEST_BYTES_MAX;
+
 /// etcd's own default of ten minutes is far too long for kube-apiserver's watch cache; kubeadm
 /// passes five seconds, and so do we.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
@@ -15,22 +19,45 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(7);
 /// A fleet of 50 apiservers opens some 80 connections each, and one more per CRD.
 const CONNECTIONS_MAX: usize = 16 * 1024;
+/// One connection carries every watch and call of a client; etcd's own limit is the largest number.
+const STREAMS_MAX: u32 = 1 << 20;
+/// A peer that vanished is noticed in about two minutes; one ping a connection is cheap.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(120);
+/// etcd's own patience for the answer to a ping.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How the etcd listener is set up. Values only; files are read when it is bound.
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {
-    /// Where to listen; port 0 takes a free one, see [`super::Listener::local_addr`].
-    pub address: SocketAddr,
+    /// Where to listen; at least one.
+    pub sockets: Vec<EtcdSocket>,
     /// Certificates; `None` is plain text and needs [`EtcdOptions::insecure_loopback`].
     pub tls: Option<EtcdTls>,
     /// Allows plain text, on a loopback address only.
     pub insecure_loopback: bool,
+    /// Serves clients without a certificate wherever they are: plain text beyond loopback, and TLS
+    /// without a client CA.
+    pub insecure_anonymous: bool,
+    /// Who may do what; `None` lets every certificate of the client CA write.
+    pub access: Option<EtcdAccess>,
     /// How often a caught-up watch that asked for it hears how far it is; at least 100 ms.
     pub progress_interval: Duration,
     /// This member's name; never empty, or etcd's clients drop the member.
     pub name: String,
-    /// URLs that clients are told to use; empty means the address listened on.
+    /// URLs that clients are told to use; empty means the addresses listened on.
     pub advertise_urls: Vec<String>,
+    /// Peer URLs shown with the member; nothing listens there.
+    pub peer_urls: Vec<String>,
+    /// Operations a transaction may have along one path.
+    pub txn_ops_max: usize,
+    /// Bytes a request may have.
+    pub request_bytes_max: usize,
+    /// Calls and watches open at once on one connection.
+    pub streams_max: u32,
+    /// How often a quiet connection is asked whether it is still there; `None` never asks.
+    pub keepalive_interval: Option<Duration>,
+    /// How long the answer to that may take.
+    pub keepalive_timeout: Duration,
     /// How long a write may take before its outcome is reported as unknown.
     pub write_timeout: Duration,
     /// How long a drain waits for calls in flight.
@@ -39,17 +66,48 @@ pub struct EtcdOptions {
     pub connections_max: usize,
 }
 
+/// One address to listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EtcdSocket {
+    /// Where; port 0 takes a free one, see [`super::Listener::local_addr`].
+    pub address: SocketAddr,
+    /// Plain text although there are certificates.
+    pub is_plain: bool,
+    /// Only `/metrics`, `/version` and the probes, which need no client certificate in plain text.
+    pub only_http: bool,
+}
+
+impl EtcdSocket {
+    /// Everything, with TLS where there are certificates.
+    #[must_use]
+    pub fn new(address: SocketAddr) -> Self {
+        EtcdSocket {
+            address,
+            is_plain: false,
+            only_http: false,
+        }
+    }
+}
+
 impl EtcdOptions {
     /// Defaults for an address: mutual TLS expected, 5 s between progress notices.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
         EtcdOptions {
-            address,
+            sockets: vec![EtcdSocket::new(address)],
             tls: None,
             insecure_loopback: false,
+            insecure_anonymous: false,
+            access: None,
             progress_interval: PROGRESS_INTERVAL,
             name: "sluice".to_owned(),
             advertise_urls: Vec::new(),
+            peer_urls: Vec::new(),
+            txn_ops_max: TXN_OPS_MAX,
+            request_bytes_max: REQUEST_BYTES_MAX,
+            streams_max: STREAMS_MAX,
+            keepalive_interval: Some(KEEPALIVE_INTERVAL),
+            keepalive_timeout: KEEPALIVE_TIMEOUT,
             write_timeout: WRITE_TIMEOUT,
             drain_timeout: DRAIN_TIMEOUT,
             connections_max: CONNECTIONS_MAX,
@@ -57,15 +115,35 @@ impl EtcdOptions {
     }
 }
 
-/// Where the certificates are; a client without one signed by `client_ca_file` is refused.
-#[derive(Clone, Debug)]
+/// Where the certificates are. The files are looked at again as clients come, so that new ones are
+/// used without a restart; what is open stays.
+#[derive(Clone, Debug, Default)]
 pub struct EtcdTls {
     /// PEM chain shown to clients.
     pub cert_file: PathBuf,
     /// PEM key of that chain.
     pub key_file: PathBuf,
-    /// PEM certificates that sign clients.
-    pub client_ca_file: PathBuf,
+    /// PEM certificates that sign clients: one without a certificate of theirs is refused. `None`
+    /// asks for none and needs [`EtcdOptions::insecure_anonymous`].
+    pub client_ca_file: Option<PathBuf>,
+    /// PEM list of client certificates that are no longer good.
+    pub client_crl_file: Option<PathBuf>,
+    /// Names of the TLS 1.2 suites to offer; empty offers all that are sound.
+    pub cipher_suites: Vec<String>,
+    /// Which versions to offer.
+    pub versions: TlsVersions,
+}
+
+/// TLS versions offered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsVersions {
+    /// 1.2 and 1.3.
+    #[default]
+    Both,
+    /// 1.2 alone.
+    Only12,
+    /// 1.3 alone.
+    Only13,
 }
 
 /// Why the listener cannot be had; the text says what to do.
@@ -87,6 +165,20 @@ pub enum ListenError {
          certificates, or listen on 127.0.0.1"
     )]
     NotLoopback {
+        /// Where it was to listen.
+        address: SocketAddr,
+    },
+    /// Certificates, but no CA to know clients by.
+    #[error(
+        "the etcd listener has no client CA: whoever reaches it could write. Give the CA that signs \
+         clients, or allow clients without a certificate explicitly"
+    )]
+    NoClientCa,
+    /// Access by name where no name is shown.
+    #[error(
+        "access by certificate name needs certificates: {address} would serve clients without one"
+    )]
+    AccessWithoutNames {
         /// Where it was to listen.
         address: SocketAddr,
     },

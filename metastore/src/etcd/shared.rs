@@ -6,6 +6,8 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use super::admission::Room;
+use super::alarms::Alarms;
+use super::calls::Calls;
 use super::counters::Counters;
 use super::errors;
 use super::proto::etcdserverpb::ResponseHeader;
@@ -14,10 +16,13 @@ use crate::store::Store;
 use crate::{Error, Revision};
 use tonic::Status;
 
-/// The version answered; clients choose features by it, and 3.7 is the first with streamed lists.
-pub(crate) const VERSION: &str = "3.7.3";
+/// The version of the API that is answered; clients choose features by it, and 3.7 is the first with
+/// streamed lists.
+pub const VERSION: &str = "3.7.3";
 /// The same without the patch, as etcd's cluster and storage versions are.
 pub(crate) const VERSION_MINOR: &str = "3.7.0";
+/// The same as etcd's answers about downgrades have it.
+pub(crate) const CLUSTER_VERSION: &str = "3.7";
 /// One member without elections: the term never changes, and clients only want it non-zero.
 pub(crate) const TERM: u64 = 1;
 
@@ -27,16 +32,19 @@ pub(crate) struct Member {
     pub(crate) id: u64,
     pub(crate) name: String,
     pub(crate) client_urls: Vec<String>,
+    /// Shown and never used.
+    pub(crate) peer_urls: Vec<String>,
 }
 
 impl Member {
     /// Ids are made from the name, so that they outlive restarts; etcd makes its own so too.
-    pub(crate) fn new(name: String, client_urls: Vec<String>) -> Self {
+    pub(crate) fn new(name: String, client_urls: Vec<String>, peer_urls: Vec<String>) -> Self {
         Member {
             cluster_id: id_of("cluster", "sluice"),
             id: id_of("member", &name),
             name,
             client_urls,
+            peer_urls,
         }
     }
 }
@@ -56,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) member: Member,
     pub(crate) counters: Counters,
+    pub(crate) calls: Calls,
+    pub(crate) alarms: Alarms,
     pub(crate) nudges: Nudges,
     pub(crate) room: Room,
     pub(crate) snapshots: super::snapshot::Desk,
@@ -63,9 +73,19 @@ pub(crate) struct Shared {
     pub(crate) stopping: CancellationToken,
     pub(crate) progress_interval: Duration,
     pub(crate) write_timeout: Duration,
+    pub(crate) txn_ops_max: usize,
+    pub(crate) request_bytes_max: usize,
 }
 
+/// etcd reads a message up to its request limit and half a mebibyte around it.
+const OVERHEAD_BYTES: usize = 512 * 1024;
+
 impl Shared {
+    /// What a message may have that is read at all.
+    pub(crate) fn message_bytes_max(&self) -> usize {
+        self.request_bytes_max.saturating_add(OVERHEAD_BYTES)
+    }
+
     /// The header of an answer as of `revision`.
     pub(crate) fn header(&self, revision: Revision) -> Option<ResponseHeader> {
         Some(ResponseHeader {
@@ -79,11 +99,6 @@ impl Shared {
     /// The header of an answer about now.
     pub(crate) fn header_now(&self) -> Option<ResponseHeader> {
         self.header(self.store.revision())
-    }
-
-    /// Whether puts are refused for want of room.
-    pub(crate) fn is_full(&self) -> bool {
-        self.store.size().on_disk > self.store.quota_bytes()
     }
 
     /// Waits for a change of the store, but not for ever: past the deadline its outcome is unknown

@@ -5,6 +5,7 @@
 //! looked at is undecided; otherwise with this batch, or with the last one in flight when this one
 //! turns out empty.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -91,7 +92,7 @@ impl Sequencer {
         if self.queue.is_empty() || !self.window.has_room() {
             return;
         }
-        let is_full = self.shared.engine.size() > self.shared.options.quota_bytes;
+        let is_full = self.shared.is_full() || self.shared.refuses_puts.load(Ordering::Relaxed);
         while self.window.has_room() && !self.queue.is_empty() {
             let mut open = Open::new(self.state.revision);
             while !open.is_full()
@@ -110,6 +111,7 @@ impl Sequencer {
             Request::Txn(txn, _) if is_full && has_put(txn) => {
                 Verdict::gated(Answer::Refused(Error::NoSpace))
             }
+            Request::Grant(..) if is_full => Verdict::gated(Answer::Refused(Error::NoSpace)),
             Request::Txn(txn, _) => decide_txn(&mut self.state, txn, open),
             Request::Compact(at, _) => self.decide_compact(*at, open),
             Request::Grant(id, ttl, _) => decide_grant(&mut self.state, *id, *ttl, open),

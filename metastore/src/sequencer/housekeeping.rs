@@ -102,8 +102,9 @@ impl Sequencer {
         }
     }
 
-    /// Starts a checkpoint in the background when the log has grown enough, or when space is short
-    /// and compaction has let something go that only a checkpoint can leave behind.
+    /// Starts a checkpoint in the background when the log has grown enough, when somebody asks for
+    /// one, or when space is short and compaction has let something go that only a checkpoint can
+    /// leave behind.
     ///
     /// The engine drops what was in the log when the checkpoint before this one ended, so the state
     /// must have all of it: none begins while a batch is unsettled that was in flight then.
@@ -117,9 +118,11 @@ impl Sequencer {
             let is_swept = self.has_swept_since_checkpoint && !self.has_sweep();
             is_swept && (self.was_short_of_space || is_over())
         };
-        if !is_idle || !(has_grown || can_shrink()) {
+        let is_asked = !self.defragment_next.is_empty() && !self.has_sweep();
+        if !is_idle || !(has_grown || is_asked || can_shrink()) {
             return;
         }
+        self.defragment_now.append(&mut self.defragment_next);
         self.bytes_since_checkpoint = 0;
         self.has_swept_since_checkpoint = false;
         self.was_short_of_space = false;
@@ -154,6 +157,17 @@ impl Sequencer {
     pub(super) fn checkpointed(&mut self, result: Result<(), Error>) {
         self.is_checkpointing = false;
         self.window.mark();
+        for done in self.defragment_now.drain(..) {
+            let told = match &result {
+                Ok(()) => Ok(()),
+                Err(Error::NoSpace) => Err(Error::NoSpace),
+                Err(error) => Err(Error::Stopped {
+                    reason: error.to_string(),
+                }),
+            };
+            // Whoever asked may have stopped waiting.
+            let _gone = done.send(told);
+        }
         match result {
             Ok(()) => add(&self.shared.counters.checkpoints, 1),
             Err(error) => {

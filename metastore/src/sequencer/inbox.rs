@@ -27,6 +27,8 @@ pub(crate) enum Message {
     Outcome(u64, AppendOutcome),
     /// The background checkpoint is over.
     Checkpointed(Result<(), Error>),
+    /// Write a checkpoint soon; the sender learns what came of it.
+    Defragment(oneshot::Sender<Result<(), Error>>),
     /// Finish and stop; the sender learns when that is done.
     Close(Option<oneshot::Sender<()>>),
 }
@@ -66,6 +68,11 @@ impl Inbox {
             units,
             in_line: AtomicUsize::new(0),
         }
+    }
+
+    /// Units of room that are taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.units.saturating_sub(self.room.available_permits())
     }
 
     /// Waits for room for a request of so many bytes.

@@ -68,6 +68,9 @@ pub(crate) struct Sequencer {
     /// The engine refused a batch for want of space since the last checkpoint.
     was_short_of_space: bool,
     is_checkpointing: bool,
+    /// Who waits for a checkpoint that is not begun yet, and for the one being written.
+    defragment_next: Vec<oneshot::Sender<Result<(), Error>>>,
+    defragment_now: Vec<oneshot::Sender<Result<(), Error>>>,
     closing: Option<Vec<oneshot::Sender<()>>>,
 }
 
@@ -105,6 +108,8 @@ impl Sequencer {
             has_swept_since_checkpoint: false,
             was_short_of_space: false,
             is_checkpointing: false,
+            defragment_next: Vec::new(),
+            defragment_now: Vec::new(),
             closing: None,
             state: found.state,
             shared,
@@ -154,6 +159,7 @@ impl Sequencer {
             Message::Request(waiting) => self.queue.push_back(waiting),
             Message::Outcome(token, outcome) => self.window.report(token, outcome),
             Message::Checkpointed(result) => self.checkpointed(result),
+            Message::Defragment(done) => self.defragment_next.push(done),
             Message::Close(done) => self.closing.get_or_insert_default().extend(done),
         }
     }
@@ -185,6 +191,8 @@ impl Sequencer {
     }
 
     fn refuse_queued(&mut self) {
+        // Nobody answers them any more, which tells them.
+        self.defragment_next.clear();
         for waiting in self.queue.drain(..) {
             if let Err(error) = self.shared.check_running() {
                 waiting.refuse(error);

@@ -27,6 +27,7 @@ impl Sequencer {
         let token = self.append(batch.clone());
         self.window.batches.push_back(InFlight {
             token,
+            sent: Instant::now(),
             batch,
             state: self.state.clone(),
             chunk,
@@ -106,6 +107,7 @@ impl Sequencer {
         let is_new = head.state.revision > self.visible;
         self.visible = head.state.revision;
         self.show(head.state);
+        self.shared.counters.commits.add(head.sent.elapsed());
         self.begin_and_end_leases(&head.decided);
         if is_new {
             self.shared.newest.send_replace(self.visible);
@@ -139,7 +141,10 @@ impl Sequencer {
                     let expiry = expiry.get_or_insert_with(|| self.shared.expiry.lock());
                     expiry.grant(*id, *ttl, now);
                 }
-                (Request::Revoke(id, _) | Request::Expire(id), _) => {
+                (request @ (Request::Revoke(id, _) | Request::Expire(id)), _) => {
+                    if matches!(request, Request::Expire(_)) {
+                        add(&self.shared.counters.expired, 1);
+                    }
                     let expiry = expiry.get_or_insert_with(|| self.shared.expiry.lock());
                     if self.shared.view.load().lease(*id).is_none() {
                         expiry.forget(*id);

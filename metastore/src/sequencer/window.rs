@@ -12,6 +12,7 @@
 //! nothing itself; the sequencer acts.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use super::request::Decided;
 use crate::engine::{AppendOutcome, Batch};
@@ -26,6 +27,8 @@ pub(crate) const IN_FLIGHT_MAX: usize = 3;
 pub(crate) struct InFlight {
     /// Matches an outcome to the append it is of.
     pub(crate) token: u64,
+    /// When it was handed over first.
+    pub(crate) sent: Instant,
     pub(crate) batch: Batch,
     /// What readers see once it is durable.
     pub(crate) state: State,

@@ -273,7 +273,10 @@ async fn plain_paths_are_served_over_http2_too() {
     let (response, _) = client.send_request(request, true).unwrap();
     let response = response.await.unwrap();
     assert_eq!(response.status(), 200);
-    assert_eq!(response.headers()["content-type"], "application/json");
+    assert_eq!(
+        response.headers()["content-type"],
+        "text/plain; charset=utf-8"
+    );
     let mut body = response.into_body();
     let data = body.data().await.unwrap().unwrap();
     assert_eq!(data, r#"{"health":"true","reason":""}"#);

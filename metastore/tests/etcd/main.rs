@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
+mod access;
 mod calls;
 mod fixture;
 mod http;
@@ -10,6 +11,7 @@ mod kv;
 mod lease;
 mod operators;
 mod paging;
+mod pki;
 mod progress;
 mod snapshot;
 mod txn;

@@ -54,32 +54,169 @@ async fn one_named_member_with_a_url() {
         .member_remove(pb::MemberRemoveRequest { id: 1 })
         .await;
     assert_refused(unknown, Code::NotFound, "etcdserver: member not found");
-    let own = cluster
-        .member_remove(pb::MemberRemoveRequest { id: members[0].id })
-        .await;
-    assert_eq!(own.unwrap_err().code(), Code::Unimplemented);
+    let own = pb::MemberRemoveRequest { id: members[0].id };
+    let text = "etcdserver: re-configuration failed due to not enough started members";
+    assert_refused(cluster.member_remove(own).await, Code::Unknown, text);
+    let promote = pb::MemberPromoteRequest { id: members[0].id };
+    let text = "etcdserver: can only promote a learner member";
+    let outcome = cluster.member_promote(promote).await;
+    assert_refused(outcome, Code::FailedPrecondition, text);
+    for (url, code, text) in [
+        (
+            "127.0.0.1:1",
+            Code::InvalidArgument,
+            "etcdserver: given member URLs are invalid",
+        ),
+        (
+            "http://127.0.0.1:1",
+            Code::FailedPrecondition,
+            "etcdserver: not capable",
+        ),
+    ] {
+        let add = pb::MemberAddRequest {
+            peer_ur_ls: vec![url.to_owned()],
+            is_learner: false,
+        };
+        assert_refused(cluster.member_add(add).await, code, text);
+    }
+}
+
+/// An alarm request; 1 raises and 2 clears, 1 is NOSPACE and 2 is CORRUPT.
+async fn alarm(member: &Member, action: i32, alarm: i32) -> Vec<(i32, u64)> {
+    let request = pb::AlarmRequest {
+        action,
+        member_id: 7,
+        alarm,
+    };
+    let answer = member.maintenance().alarm(request).await.unwrap();
+    let alarms = answer.into_inner().alarms;
+    alarms
+        .iter()
+        .map(|one| (one.alarm, one.member_id))
+        .collect()
 }
 
 #[tokio::test]
-async fn there_are_no_alarms_on_a_fresh_store_and_defragmenting_succeeds() {
+async fn alarms_raised_by_hand_stop_what_they_stop_in_etcd() {
     let member = Member::start().await;
-    let alarms = member
-        .maintenance()
-        .alarm(pb::AlarmRequest::default())
-        .await
-        .unwrap();
-    assert!(alarms.into_inner().alarms.is_empty());
-    let raise = pb::AlarmRequest {
-        action: 1,
+    assert_eq!(alarm(&member, 0, 0).await, []);
+    assert_eq!(
+        alarm(&member, 1, 0).await,
+        [],
+        "no alarm is raised by no name"
+    );
+    let put = || pb::PutRequest {
+        key: text("k"),
+        value: text("v"),
         ..Default::default()
     };
-    let refused = member.maintenance().alarm(raise).await.unwrap_err();
-    assert_eq!(refused.code(), Code::Unimplemented);
-    member
-        .maintenance()
-        .defragment(pb::DefragmentRequest {})
+    let grant = || pb::LeaseGrantRequest { ttl: 60, id: 0 };
+
+    assert_eq!(alarm(&member, 1, 1).await, [(1, 7)]);
+    assert_eq!(alarm(&member, 0, 2).await, [], "another kind is not listed");
+    let full = "etcdserver: mvcc: database space exceeded";
+    assert_refused(member.kv().put(put()).await, Code::ResourceExhausted, full);
+    let outcome = member.lease().lease_grant(grant()).await;
+    assert_refused(outcome, Code::ResourceExhausted, full);
+    let update = txn(vec![], vec![put_op("k", "v")], vec![]);
+    let outcome = member.kv().txn(update.clone()).await;
+    assert_refused(outcome, Code::ResourceExhausted, full);
+    let delete = txn(vec![], vec![delete_op("k")], vec![]);
+    assert!(member.kv().txn(delete).await.is_ok(), "deletes make room");
+    let status = member.maintenance().status(pb::StatusRequest {}).await;
+    assert_eq!(
+        status.unwrap().into_inner().errors,
+        ["memberID:7  alarm:NOSPACE"]
+    );
+    assert_eq!(alarm(&member, 2, 1).await, [(1, 7)]);
+    assert_eq!(alarm(&member, 2, 1).await, [], "it is gone already");
+    member.put("k", "v").await;
+
+    assert_eq!(alarm(&member, 1, 2).await, [(2, 7)]);
+    let corrupt = "etcdserver: corrupt cluster";
+    assert_refused(member.kv().put(put()).await, Code::DataLoss, corrupt);
+    assert_refused(member.kv().txn(update).await, Code::DataLoss, corrupt);
+    let outcome = member.lease().lease_grant(grant()).await;
+    assert_refused(outcome, Code::DataLoss, corrupt);
+    assert_eq!(
+        member.range(get("k")).await.count,
+        1,
+        "what is there can be read"
+    );
+    assert_eq!(alarm(&member, 0, 0).await, [(2, 7)]);
+    assert_eq!(alarm(&member, 2, 2).await, [(2, 7)]);
+    member.put("k", "v").await;
+}
+
+#[tokio::test]
+async fn defragmenting_leaves_behind_what_was_compacted() {
+    let member = Member::start().await;
+    for n in 0..50 {
+        member.put("k", &n.to_string()).await;
+    }
+    member.compact(51).await.unwrap();
+    let size = async || {
+        let status = member.maintenance().status(pb::StatusRequest {}).await;
+        status.unwrap().into_inner().db_size
+    };
+    let before = size().await;
+    let request = pb::DefragmentRequest {};
+    member.maintenance().defragment(request).await.unwrap();
+    let after = size().await;
+    assert!(after * 5 < before, "{before} bytes became {after}");
+    assert_eq!(member.range(get("k")).await.kvs[0].value, text("49"));
+}
+
+#[tokio::test]
+async fn leadership_and_downgrades_answer_as_a_lone_etcd() {
+    let member = Member::start().await;
+    let mut maintenance = member.maintenance();
+    let bad = maintenance
+        .move_leader(pb::MoveLeaderRequest { target_id: 1 })
+        .await;
+    let text = "etcdserver: bad leader transferee";
+    assert_refused(bad, Code::FailedPrecondition, text);
+    let status = maintenance.status(pb::StatusRequest {}).await.unwrap();
+    let target_id = status.into_inner().leader;
+    maintenance
+        .move_leader(pb::MoveLeaderRequest { target_id })
         .await
         .unwrap();
+    for (action, version, text) in [
+        (0, "x", "etcdserver: wrong downgrade target version format"),
+        (0, "3", "etcdserver: wrong downgrade target version format"),
+        (1, "3.5", "etcdserver: invalid downgrade target version"),
+        (1, "3.6.0", "etcdserver: invalid downgrade target version"),
+    ] {
+        let version = version.to_owned();
+        let outcome = maintenance
+            .downgrade(pb::DowngradeRequest { action, version })
+            .await;
+        assert_refused(outcome, Code::InvalidArgument, text);
+    }
+    let cancel = pb::DowngradeRequest {
+        action: 2,
+        version: String::new(),
+    };
+    let cancelled = maintenance.downgrade(cancel).await.unwrap();
+    assert_eq!(cancelled.into_inner().version, "3.7");
+}
+
+#[tokio::test]
+async fn the_hash_of_all_follows_keys_and_leases() {
+    let member = Member::start().await;
+    let hash = async || {
+        let answer = member.maintenance().hash(pb::HashRequest {}).await;
+        answer.unwrap().into_inner().hash
+    };
+    let empty = hash().await;
+    member.put("k", "v").await;
+    let with_key = hash().await;
+    let grant = pb::LeaseGrantRequest { ttl: 60, id: 5 };
+    member.lease().lease_grant(grant).await.unwrap();
+    let with_lease = hash().await;
+    assert!(empty != with_key && with_key != with_lease);
+    assert_eq!(with_lease, hash().await);
 }
 
 #[tokio::test]
@@ -103,6 +240,16 @@ async fn a_hash_is_of_the_content_at_a_revision() {
     assert_eq!(hash(&one, 51).await.hash, hash(&other, 51).await.hash);
     assert_ne!(hash(&one, 0).await.hash, hash(&other, 0).await.hash);
     assert_eq!(hash(&other, 0).await.hash_revision, 52);
+    other.compact(40).await.unwrap();
+    let refused = async |revision| {
+        let request = pb::HashKvRequest { revision };
+        other.maintenance().hash_kv(request).await
+    };
+    let text = "etcdserver: mvcc: required revision is a future revision";
+    assert_refused(refused(53).await, Code::OutOfRange, text);
+    let text = "etcdserver: mvcc: required revision has been compacted";
+    assert_refused(refused(39).await, Code::OutOfRange, text);
+    assert_eq!(refused(40).await.unwrap().into_inner().compact_revision, 40);
 }
 
 #[tokio::test]
@@ -120,12 +267,25 @@ async fn there_are_no_users() {
     let outcome = auth.authenticate(pb::AuthenticateRequest::default()).await;
     let text = "etcdserver: authentication is not enabled";
     assert_refused(outcome, Code::FailedPrecondition, text);
-    let refused = auth
-        .user_add(pb::AuthUserAddRequest::default())
-        .await
-        .unwrap_err();
-    assert_eq!(refused.code(), Code::Unimplemented);
-    assert!(refused.message().starts_with("sluice: "));
+    let nameless = auth.user_add(pb::AuthUserAddRequest::default()).await;
+    assert_refused(
+        nameless,
+        Code::InvalidArgument,
+        "etcdserver: user name is empty",
+    );
+    let add = pb::AuthUserAddRequest {
+        name: "root".to_owned(),
+        ..Default::default()
+    };
+    let text = "etcdserver: not capable";
+    assert_refused(auth.user_add(add).await, Code::FailedPrecondition, text);
+    let unknown = auth.user_get(pb::AuthUserGetRequest::default()).await;
+    let text = "etcdserver: user name not found";
+    assert_refused(unknown, Code::FailedPrecondition, text);
+    let enable = auth.auth_enable(pb::AuthEnableRequest {}).await;
+    let text = "etcdserver: root user does not exist";
+    assert_refused(enable, Code::FailedPrecondition, text);
+    auth.auth_disable(pb::AuthDisableRequest {}).await.unwrap();
     let listed = auth.user_list(pb::AuthUserListRequest {}).await.unwrap();
     assert!(listed.into_inner().users.is_empty());
 }

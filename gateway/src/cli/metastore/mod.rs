@@ -10,14 +10,14 @@ use clap::Subcommand;
 #[derive(Debug, Subcommand)]
 pub(super) enum MetastoreCommand {
     /// Serve the etcd v3 API from a data directory
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Move a store from or to a live etcd or another Sluice
     Migrate(migrate::MigrateArgs),
 }
 
 pub(super) fn run(command: MetastoreCommand) -> ExitCode {
     match command {
-        MetastoreCommand::Serve(args) => serve::run(args),
+        MetastoreCommand::Serve(args) => serve::run(*args),
         MetastoreCommand::Migrate(args) => migrate::run(args),
     }
 }

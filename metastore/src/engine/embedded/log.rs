@@ -13,6 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
+use std::time::Instant;
 
 use super::super::{AppendDone, AppendOutcome, Batch, Epoch};
 use super::files::{File, Lock};
@@ -325,9 +326,10 @@ impl Open {
             Some((earlier, at)) => active.file.write_at(&earlier, at),
             None => active.file.write_at(frame, end),
         };
-        written
-            .and_then(|()| active.file.sync())
-            .map_err(Refusal::Failed)?;
+        written.map_err(Refusal::Failed)?;
+        let begun = Instant::now();
+        active.file.sync().map_err(Refusal::Failed)?;
+        shared.syncs.add(begun.elapsed());
         // Whoever took the directory over before now may not have read this frame.
         if !self.lock.is_current().map_err(Refusal::Failed)? {
             return Err(Refusal::Fenced);

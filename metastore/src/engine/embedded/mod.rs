@@ -43,6 +43,7 @@ use self::segment::Info;
 use self::spare::Spares;
 use super::queue::Queue;
 use super::{AppendDone, Batch, Engine, Epoch, Recovered, misplaced_checkpoint};
+use crate::stats::{SharedTimings, Timings};
 use crate::{Error, Revision};
 
 /// What a segment holds by default: seconds of heavy writing, so that starting one (two syncs) does
@@ -95,6 +96,7 @@ struct Shared {
     /// The last durable revision, zero for none.
     durable: AtomicU64,
     log_bytes: AtomicU64,
+    syncs: SharedTimings,
 }
 
 #[derive(Default)]
@@ -166,6 +168,7 @@ impl Embedded {
             stopped: Mutex::default(),
             durable: AtomicU64::new(0),
             log_bytes: AtomicU64::new(0),
+            syncs: SharedTimings::default(),
         });
         let log = Log::new(Arc::clone(&shared));
         let mut engine = Embedded {
@@ -333,6 +336,10 @@ impl Engine for Embedded {
         let checkpoint = self.shared.catalog.lock().checkpoint;
         let checkpoint = checkpoint.map_or(0, |(_, bytes)| bytes);
         self.shared.log_bytes.load(Ordering::Relaxed) + checkpoint
+    }
+
+    fn syncs(&self) -> Timings {
+        self.shared.syncs.read()
     }
 
     fn close(&self) {

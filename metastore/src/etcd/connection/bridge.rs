@@ -9,13 +9,16 @@ use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use bytes::Bytes;
-use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
+use tonic::Code;
 use tower::Service as _;
+
+use super::reply::Caller;
+use crate::etcd::gate;
 
 /// The body of a request, piece by piece; what is taken makes room for more.
 pub(super) struct Received {
@@ -84,13 +87,13 @@ pub(super) async fn pass(
     mut routes: axum::Router,
     parts: Parts,
     body: Received,
-    mut respond: SendResponse<Bytes>,
+    mut caller: Caller,
 ) {
     let request = Request::from_parts(parts, Body::new(body));
     let answer = tokio::select! {
         biased;
         // First: nobody waits for the answer to a call that was reset.
-        _reset = std::future::poll_fn(|cx| respond.poll_reset(cx)) => return,
+        _reset = std::future::poll_fn(|cx| caller.respond.poll_reset(cx)) => return,
         answer = routes.call(request) => answer,
     };
     let answer: Response<Body> = match answer {
@@ -98,13 +101,17 @@ pub(super) async fn pass(
         Err(never) => match never {},
     };
     let (mut parts, body) = answer.into_parts();
+    if let Some(code) = gate::code_of(&parts.headers) {
+        caller.ended(code);
+    }
     let is_over = body.is_end_stream();
     if !is_over {
         say_length(&mut parts.headers, &body);
     }
-    match respond.send_response(Response::from_parts(parts, ()), is_over) {
+    let head = Response::from_parts(parts, ());
+    match caller.respond.send_response(head, is_over) {
         Ok(mut stream) if !is_over => {
-            if let Err(error) = pump(body, &mut stream).await {
+            if let Err(error) = pump(body, &mut stream, &mut caller).await {
                 tracing::trace!(%error, "a call ended before its answer");
             }
         }
@@ -122,7 +129,11 @@ fn say_length(headers: &mut HeaderMap, body: &Body) {
 }
 
 /// Sends a body as the client takes it. A body that breaks resets the call.
-async fn pump(mut body: Body, stream: &mut SendStream<Bytes>) -> Result<(), h2::Error> {
+async fn pump(
+    mut body: Body,
+    stream: &mut SendStream<Bytes>,
+    caller: &mut Caller,
+) -> Result<(), h2::Error> {
     loop {
         let frame = tokio::select! {
             biased;
@@ -134,6 +145,7 @@ async fn pump(mut body: Body, stream: &mut SendStream<Bytes>) -> Result<(), h2::
             return stream.send_data(Bytes::new(), true);
         };
         let Ok(frame) = frame else {
+            caller.ended(Code::Internal);
             stream.send_reset(Reason::INTERNAL_ERROR);
             return Ok(());
         };
@@ -141,6 +153,7 @@ async fn pump(mut body: Body, stream: &mut SendStream<Bytes>) -> Result<(), h2::
             Ok(data) => send_piece(stream, data, body.is_end_stream()).await?,
             Err(frame) => {
                 if let Ok(trailers) = frame.into_trailers() {
+                    caller.ended(gate::code_of(&trailers).unwrap_or(Code::Unknown));
                     return stream.send_trailers(trailers);
                 }
             }

@@ -30,16 +30,16 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use super::bridge::{self, Received};
 use super::keepalive::Keepalive;
 use super::line::Line;
+use super::reply::{self, Caller};
 use super::unary::{self, Asked, Call};
-use super::{HANDSHAKE_TIMEOUT, Site, reply};
+use super::{HANDSHAKE_TIMEOUT, Site};
+use crate::etcd::access::ReadOnly;
 use crate::etcd::errors;
+use crate::etcd::gate::Entry;
 use crate::etcd::kv::KvService;
-use crate::etcd::listener::MESSAGE_BYTES_MAX;
 use crate::sequencer::inbox::Message;
 use crate::sequencer::mailbox::{Letter, Mailbox};
 
-/// One connection carries every watch and call of a client; etcd's own limit is the largest number.
-const STREAMS_MAX: u32 = 1 << 20;
 /// A request fits a stream's window, so that a writer never waits for a round trip.
 const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 /// Eight requests at full size on one connection.
@@ -51,10 +51,6 @@ const HEADER_BYTES_MAX: u32 = 64 * 1024;
 /// Streams a client may open and reset before they are looked at: deadlines cut calls off in
 /// bursts, so more than the library's twenty, and still a bound against floods.
 const RESET_STREAMS_MAX: usize = 1024;
-/// A peer that vanished is noticed in about two minutes; one ping a connection is cheap.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(120);
-/// etcd's own patience for the answer to a ping.
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Requests taken in one turn: some hundred microseconds, then other connections get theirs.
 const TURN_REQUESTS: usize = 128;
 
@@ -64,7 +60,11 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (http, line) = Line::new(io, ahead);
-    let shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, builder().handshake(http)).await;
+    let shaken = tokio::time::timeout(
+        HANDSHAKE_TIMEOUT,
+        builder(site.options.streams_max).handshake(http),
+    )
+    .await;
     let Ok(http) = shaken else {
         return Ok(());
     };
@@ -73,10 +73,10 @@ where
     poll_fn(|cx| task.poll(cx)).await
 }
 
-fn builder() -> Builder {
+fn builder(streams_max: u32) -> Builder {
     let mut builder = Builder::new();
     builder
-        .max_concurrent_streams(STREAMS_MAX)
+        .max_concurrent_streams(streams_max)
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_send_buffer_size(SEND_BUFFER_BYTES)
@@ -87,7 +87,7 @@ fn builder() -> Builder {
 
 /// A write that the store has not answered yet.
 struct Waiting {
-    respond: SendResponse<Bytes>,
+    caller: Caller,
     asked: Asked,
 }
 
@@ -96,8 +96,10 @@ struct Reading {
     call: Call,
     parts: Parts,
     body: RecvStream,
-    respond: SendResponse<Bytes>,
+    caller: Caller,
     read: Body,
+    /// More than any message may hold.
+    bytes_max: usize,
 }
 
 /// A body so far: most come in one piece, which is then not copied.
@@ -153,7 +155,7 @@ impl Reading {
                 Some(Err(_reset)) => return Poll::Ready(End::Broken),
                 None => return Poll::Ready(End::Whole),
             }
-            if self.read.len() > MESSAGE_BYTES_MAX + reply::FRAME_HEAD {
+            if self.read.len() > self.bytes_max + reply::FRAME_HEAD {
                 return Poll::Ready(End::TooLong);
             }
         }
@@ -205,9 +207,9 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     fn new(mut http: Connection<Line<S>, Bytes>, line: Line<S>, site: Site) -> Self {
-        let keepalive = http
-            .ping_pong()
-            .map(|pings| Keepalive::new(pings, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT));
+        let timeout = site.options.keepalive_timeout;
+        let asked = site.options.keepalive_interval.zip(http.ping_pong());
+        let keepalive = asked.map(|(interval, pings)| Keepalive::new(pings, interval, timeout));
         let stopping = site.shared.stopping.clone().cancelled_owned();
         Task {
             http,
@@ -283,17 +285,30 @@ where
         respond: SendResponse<Bytes>,
         cx: &mut Context<'_>,
     ) {
-        let (parts, body) = request.into_parts();
-        let Some(call) = unary::of(&parts) else {
-            self.pass_on(parts, Bytes::new(), body, respond);
+        let (mut parts, body) = request.into_parts();
+        let entry = self.site.visit.enter(&mut parts);
+        let mut caller = Caller {
+            respond,
+            counted: None,
+        };
+        match entry {
+            Entry::Plain => {}
+            Entry::Call(counted) => caller.counted = Some(counted),
+            Entry::Refused(status) => return reply::refuse(&mut caller, status),
+        }
+        // Whoever may only read has each transaction looked at; that is done behind the router.
+        let is_marked = parts.extensions.get::<ReadOnly>().is_some();
+        let Some(call) = unary::of(&parts).filter(|_| !is_marked) else {
+            self.pass_on(parts, Bytes::new(), body, caller);
             return;
         };
         let mut reading = Reading {
             call,
             parts,
             body,
-            respond,
+            caller,
             read: Body::default(),
+            bytes_max: self.site.shared.message_bytes_max(),
         };
         match reading.poll(cx) {
             Poll::Ready(end) => self.ended(reading, end),
@@ -301,10 +316,10 @@ where
         }
     }
 
-    fn pass_on(&self, parts: Parts, ahead: Bytes, body: RecvStream, respond: SendResponse<Bytes>) {
+    fn pass_on(&self, parts: Parts, ahead: Bytes, body: RecvStream, caller: Caller) {
         let body = Received::new(ahead, body);
         let routes = self.site.routes.clone();
-        tokio::spawn(bridge::pass(routes, parts, body, respond));
+        tokio::spawn(bridge::pass(routes, parts, body, caller));
     }
 
     /// A hot call has been read.
@@ -319,28 +334,28 @@ where
             .and_then(|message| unary::begin(&self.kv, reading.call, message));
         match step {
             // The library says what is wrong with it.
-            None => self.pass_on(reading.parts, body, reading.body, reading.respond),
-            Some(unary::Step::Answer(frame)) => reply::send(&mut reading.respond, frame),
-            Some(unary::Step::Refuse(status)) => reply::refuse(&mut reading.respond, status),
-            Some(unary::Step::Later(answer)) => unary::spawn(answer, reading.respond),
-            Some(unary::Step::Write(txn, asked)) => self.write(txn, asked, reading.respond),
+            None => self.pass_on(reading.parts, body, reading.body, reading.caller),
+            Some(unary::Step::Answer(frame)) => reply::send(&mut reading.caller, frame),
+            Some(unary::Step::Refuse(status)) => reply::refuse(&mut reading.caller, status),
+            Some(unary::Step::Later(answer)) => unary::spawn(answer, reading.caller),
+            Some(unary::Step::Write(txn, asked)) => self.write(txn, asked, reading.caller),
         }
     }
 
-    fn write(&mut self, txn: crate::txn::Txn, asked: Asked, mut respond: SendResponse<Bytes>) {
+    fn write(&mut self, txn: crate::txn::Txn, asked: Asked, mut caller: Caller) {
         let shared = &self.site.shared;
         self.ticket += 1;
         match shared.store.prepare(txn, &self.mailbox, self.ticket) {
-            Err(error) => reply::refuse(&mut respond, errors::status(&error)),
+            Err(error) => reply::refuse(&mut caller, errors::status(&error)),
             Ok(crate::store::Prepared::Answered(answer)) => {
-                reply::send(&mut respond, unary::written(&self.kv, answer, &asked));
+                reply::send(&mut caller, unary::written(&self.kv, answer, &asked));
             }
             Ok(crate::store::Prepared::NoRoom(txn)) => {
-                unary::spawn(unary::write_later(Arc::clone(shared), txn, asked), respond);
+                unary::spawn(unary::write_later(Arc::clone(shared), txn, asked), caller);
             }
             Ok(crate::store::Prepared::Message(message)) => {
                 self.outgoing.push(message);
-                self.waiting.insert(self.ticket, Waiting { respond, asked });
+                self.waiting.insert(self.ticket, Waiting { caller, asked });
                 let deadline = Instant::now() + shared.write_timeout;
                 self.deadlines.push_back((deadline, self.ticket));
             }
@@ -358,9 +373,9 @@ where
             match letter.outcome {
                 Ok(answer) => {
                     let frame = unary::written(&self.kv, answer, &waiting.asked);
-                    reply::send(&mut waiting.respond, frame);
+                    reply::send(&mut waiting.caller, frame);
                 }
-                Err(error) => reply::refuse(&mut waiting.respond, errors::status(&error)),
+                Err(error) => reply::refuse(&mut waiting.caller, errors::status(&error)),
             }
         }
     }
@@ -387,7 +402,7 @@ where
             if at <= Instant::now()
                 && let Some(mut waiting) = self.waiting.remove(&ticket)
             {
-                reply::refuse(&mut waiting.respond, errors::timed_out());
+                reply::refuse(&mut waiting.caller, errors::timed_out());
             }
         }
     }

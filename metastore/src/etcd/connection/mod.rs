@@ -34,24 +34,34 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::gate::Visit;
+use super::meter::Metered;
+use super::options::EtcdOptions;
 use super::shared::Shared;
 
 /// How long a client may take for the handshake of TLS, to say what it speaks, and to send a
 /// request's head over HTTP/1.1. A peer that takes longer holds a connection for nothing.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What every connection of a listener is served with.
+/// What a connection is served with.
 #[derive(Clone)]
 pub(super) struct Site {
     pub(super) shared: Arc<Shared>,
+    pub(super) options: Arc<EtcdOptions>,
     pub(super) routes: axum::Router,
+    /// Those of them that need no gRPC. Nothing else is served over HTTP/1.1: who may write is asked
+    /// where calls come in, over HTTP/2.
+    pub(super) http: axum::Router,
+    /// Who this connection is of.
+    pub(super) visit: Arc<Visit>,
 }
 
 /// Serves one connection to its end.
-pub(super) async fn serve<S>(mut io: S, peer: SocketAddr, site: Site)
+pub(super) async fn serve<S>(io: S, peer: SocketAddr, site: Site)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let mut io = Metered::new(io, Arc::clone(&site.shared));
     let mut ahead = BytesMut::new();
     let told = tokio::select! {
         biased;
@@ -74,12 +84,12 @@ async fn http1<S>(io: S, site: Site) -> Result<(), String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Site { shared, routes } = site;
+    let Site { shared, http, .. } = site;
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(HANDSHAKE_TIMEOUT);
-    let service = TowerToHyperService::new(routes);
+    let service = TowerToHyperService::new(http);
     let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
     let outcome = tokio::select! {
         biased;

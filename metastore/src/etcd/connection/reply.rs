@@ -6,7 +6,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use prost::Message;
-use tonic::Status;
+use tonic::{Code, Status};
+
+use crate::etcd::gate::Counted;
 
 /// One byte for "compressed", four for the length.
 pub(super) const FRAME_HEAD: usize = 5;
@@ -47,21 +49,43 @@ pub(super) fn ending() -> HeaderMap {
     ending
 }
 
+/// Whoever waits for the answer to a call.
+pub(super) struct Caller {
+    pub(super) respond: SendResponse<Bytes>,
+    /// `None` for what is no call.
+    pub(super) counted: Option<Counted>,
+}
+
+impl Caller {
+    /// Counts how the call ended.
+    pub(super) fn ended(&mut self, code: Code) {
+        if let Some(counted) = &mut self.counted {
+            counted.ended(code);
+        }
+    }
+}
+
 /// Sends a framed message and a good status. A caller that went away is no fault of ours.
-pub(super) fn send(respond: &mut SendResponse<Bytes>, frame: Bytes) {
-    let sent = respond.send_response(head(), false).and_then(|mut body| {
-        body.send_data(frame, false)?;
-        body.send_trailers(ending())
-    });
+pub(super) fn send(caller: &mut Caller, frame: Bytes) {
+    caller.ended(Code::Ok);
+    let sent = caller
+        .respond
+        .send_response(head(), false)
+        .and_then(|mut body| {
+            body.send_data(frame, false)?;
+            body.send_trailers(ending())
+        });
     if let Err(error) = sent {
         tracing::trace!(%error, "nobody waits for an answer any more");
     }
 }
 
 /// Refuses a call.
-pub(super) fn refuse(respond: &mut SendResponse<Bytes>, status: Status) {
+pub(super) fn refuse(caller: &mut Caller, status: Status) {
+    caller.ended(status.code());
     let (parts, ()) = status.into_http::<()>().into_parts();
-    if let Err(error) = respond.send_response(Response::from_parts(parts, ()), true) {
+    let head = Response::from_parts(parts, ());
+    if let Err(error) = caller.respond.send_response(head, true) {
         tracing::trace!(%error, "nobody waits for a refusal any more");
     }
 }

@@ -7,15 +7,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use h2::server::SendResponse;
 use http::request::Parts;
 use http::{Method, header};
 use prost::Message;
 use tonic::Status;
 
-use super::reply::{self, framed};
+use super::reply::{self, Caller, framed};
 use crate::etcd::admission::{self, Taken};
-use crate::etcd::kv::{KvService, REQUEST_BYTES_MAX};
+use crate::etcd::kv::KvService;
 use crate::etcd::proto::etcdserverpb as pb;
 use crate::etcd::shared::Shared;
 use crate::etcd::{convert, errors, shape};
@@ -74,7 +73,7 @@ pub(super) fn begin(kv: &KvService, call: Call, message: Bytes) -> Option<Step> 
         let request = pb::RangeRequest::decode(message).ok()?;
         return Some(range(kv, request));
     }
-    if message.len() > REQUEST_BYTES_MAX {
+    if message.len() > kv.0.request_bytes_max {
         return None;
     }
     if call == Call::Txn
@@ -82,10 +81,11 @@ pub(super) fn begin(kv: &KvService, call: Call, message: Bytes) -> Option<Step> 
     {
         return Some(Step::Write(txn, Asked::Plain));
     }
-    Some(write(call, message)?.unwrap_or_else(Step::Refuse))
+    let ops_max = kv.0.txn_ops_max;
+    Some(write(call, message, ops_max)?.unwrap_or_else(Step::Refuse))
 }
 
-fn write(call: Call, message: Bytes) -> Option<Result<Step, Status>> {
+fn write(call: Call, message: Bytes, ops_max: usize) -> Option<Result<Step, Status>> {
     Some(match call {
         Call::Put => {
             let put = convert::put(&pb::PutRequest::decode(message).ok()?);
@@ -97,7 +97,7 @@ fn write(call: Call, message: Bytes) -> Option<Result<Step, Status>> {
         }
         Call::Range | Call::Txn => {
             let request = pb::TxnRequest::decode(message).ok()?;
-            let txn = convert::txn(&request, convert::TXN_OPS_MAX);
+            let txn = convert::txn(&request, ops_max);
             txn.map(|txn| Step::Write(txn, Asked::Txn(Box::new(request))))
         }
     })
@@ -169,17 +169,17 @@ pub(super) fn write_later(shared: Arc<Shared>, txn: Txn, asked: Asked) -> Later 
 }
 
 /// Answers a call when there is an answer, unless its client goes first.
-pub(super) fn spawn(answer: Later, mut respond: SendResponse<Bytes>) {
+pub(super) fn spawn(answer: Later, mut caller: Caller) {
     tokio::spawn(async move {
         let outcome = tokio::select! {
             biased;
             // First: nobody waits for the answer to a call that was reset.
-            _reset = std::future::poll_fn(|cx| respond.poll_reset(cx)) => return,
+            _reset = std::future::poll_fn(|cx| caller.respond.poll_reset(cx)) => return,
             outcome = answer => outcome,
         };
         match outcome {
-            Ok(frame) => reply::send(&mut respond, frame),
-            Err(status) => reply::refuse(&mut respond, status),
+            Ok(frame) => reply::send(&mut caller, frame),
+            Err(status) => reply::refuse(&mut caller, status),
         }
     });
 }
