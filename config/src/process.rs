@@ -100,6 +100,9 @@ pub struct Metastore {
     /// The size at which it refuses writes.
     #[serde(default = "default_quota")]
     pub quota_bytes: ByteSize,
+    /// What its values may take of the memory: the others are read back from the disk when they are
+    /// wanted. Without it all stay in memory. Keys and requests come on top.
+    pub memory_limit: Option<ByteSize>,
     /// The etcd v3 listener.
     pub etcd: Option<Located<Etcd>>,
 }

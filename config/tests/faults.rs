@@ -603,6 +603,12 @@ fn process_files_that_cannot_work_are_faults() {
             &["g.yaml:6:12: metastore.quotaBytes is zero (write a size such as 8GiB)"][..],
         ),
         (
+            "metastore: { dataDir: d, memoryLimit: 0B }\n",
+            &[
+                "g.yaml:6:12: metastore.memoryLimit is zero (write a size such as 256MiB, or leave it out)",
+            ][..],
+        ),
+        (
             "metastore: { dataDir: d, quotaBytes: 100 }\n",
             &[
                 "g.yaml:6:38: `100` is not a size (write a number and B, KiB, MiB, GiB or TiB, such as 100MiB)",

@@ -156,13 +156,14 @@ pub(crate) fn encode_delete(out: &mut BytesMut, key: &[u8], revision: Revision) 
     out.put_slice(key);
 }
 
-/// Hands each entry of a payload to `sink`, in order.
+/// Hands each entry of a payload to `sink`, in order, with where in the payload the encoded version
+/// of a put begins.
 ///
 /// # Errors
 /// `Corrupt` when the payload is of another format or does not parse; or what `sink` answered.
 pub(crate) fn decode(
     payload: &[u8],
-    mut sink: impl FnMut(Entry) -> Result<(), Error>,
+    mut sink: impl FnMut(Entry, u64) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut reader = Reader::new(payload);
     match reader.byte() {
@@ -183,7 +184,12 @@ pub(crate) fn decode(
                 payload.len()
             ),
         })?;
-        sink(entry)?;
+        let version_at = match &entry {
+            // It ends where the entry ends.
+            Entry::Put(record) => reader.at - record.encoded().len(),
+            _ => at,
+        };
+        sink(entry, version_at as u64)?;
     }
     Ok(())
 }
@@ -298,7 +304,7 @@ mod tests {
         let mut out = payload(0);
         samples().iter().for_each(|entry| entry.encode(&mut out));
         let mut back = Vec::new();
-        decode(&out, |entry| {
+        decode(&out, |entry, _| {
             back.push(entry);
             Ok(())
         })
@@ -312,7 +318,7 @@ mod tests {
             let mut out = payload(0);
             sample.encode(&mut out);
             for length in (0..out.len()).filter(|length| *length != 1) {
-                let answer = decode(&out[..length], |_| Ok(()));
+                let answer = decode(&out[..length], |_, _| Ok(()));
                 assert!(answer.is_err(), "{length} bytes of {sample:?} parsed");
             }
         }
@@ -322,9 +328,9 @@ mod tests {
     fn another_format_is_refused() {
         let mut out = payload(0);
         Entry::Revoke(LeaseId(4)).encode(&mut out);
-        decode(&out, |_| Ok(())).unwrap();
+        decode(&out, |_, _| Ok(())).unwrap();
         out[0] += 1;
-        let answer = decode(&out, |_| Ok(()));
+        let answer = decode(&out, |_, _| Ok(()));
         assert!(matches!(answer, Err(Error::Corrupt { reason }) if reason.contains("format")));
     }
 }

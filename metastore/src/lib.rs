@@ -16,6 +16,7 @@
 
 pub mod backup;
 mod codec;
+mod cold;
 pub mod compactor;
 pub mod digest;
 pub mod engine;

@@ -157,6 +157,11 @@ impl Record {
         self.0.lease
     }
 
+    /// Whether this is the only handle to it.
+    pub(crate) fn is_sole(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
     /// Whether this version began its key's life.
     #[must_use]
     pub fn is_create(&self) -> bool {

@@ -5,15 +5,18 @@
 //! order, the order, so that events come as they did before. Housekeeping that it holds already may be replayed on top
 //! of it; each entry of that kind sets a value, so doing it again changes nothing in the end.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 
 use crate::codec::{self, Entry, encode_delete, encode_put};
-use crate::engine::{Engine, Epoch, Recovered};
+use crate::cold::{Kept, Residence, load};
+use crate::engine::{Engine, Epoch, Place, Recovered};
 use crate::events::family::Family;
 use crate::events::log::{Chunk, Held, Log, Stored};
 use crate::events::order::{self, Orders};
 use crate::faults::{Fault, injected};
-use crate::index::Version;
+use crate::index::{History, Version};
 use crate::state::{State, SweepMark};
 use crate::{Error, Revision};
 
@@ -35,23 +38,28 @@ pub(crate) struct Found {
     pub(crate) replayed: u64,
 }
 
-/// Reads back everything an engine holds.
+/// Reads back everything an engine holds. With an account of values in memory, values stay where
+/// they lie, if the engine can read them back later.
 ///
 /// # Errors
 /// `Corrupt` when it does not follow from itself; `Io`.
-pub(crate) fn recover(engine: &dyn Engine, epoch: Epoch) -> Result<Found, Error> {
-    let mut state = State::new();
+pub(crate) fn recover(
+    engine: &dyn Engine,
+    epoch: Epoch,
+    residence: Option<Arc<Residence>>,
+) -> Result<Found, Error> {
+    let mut state = State::with(residence);
     let mut orders = Orders::default();
     let mut replayed = 0;
     let mut previous = None;
     // Set when the first batch after the checkpoint's chunks arrives.
     let mut seen = None;
-    engine.recover(epoch, &mut |part| match part {
+    engine.recover_placed(epoch, &mut |part, place| match part {
         Recovered::Checkpoint(_) => Ok(()),
-        Recovered::Chunk(chunk) => codec::decode(&chunk, |entry| {
+        Recovered::Chunk(chunk) => codec::decode(&chunk, |entry, at| {
             match entry {
                 Entry::Order { revision, places } => orders.learn(revision, places),
-                entry => state.load(entry),
+                entry => state.load(entry, place.as_ref().map(|place| place.after(at))),
             }
             Ok(())
         }),
@@ -68,13 +76,14 @@ pub(crate) fn recover(engine: &dyn Engine, epoch: Epoch) -> Result<Found, Error>
             }
             previous = Some(batch.last);
             replayed += batch.payload.len() as u64;
-            codec::decode(&batch.payload, |entry| {
+            codec::decode(&batch.payload, |entry, at| {
                 match &entry {
                     Entry::Put(record) => orders.note(record.mod_revision(), record.key()),
                     Entry::Delete { key, revision } => orders.note(*revision, key),
                     _ => {}
                 }
-                state.replay(entry, seen)
+                let place = place.as_ref().map(|place| place.after(at));
+                state.replay(entry, place, seen)
             })
         }
     })?;
@@ -170,14 +179,18 @@ fn push(log: &Log, changes: Vec<Stored>) {
     }
 }
 
-/// The chunks of a checkpoint of a state, made as they are asked for.
+/// The chunks of a checkpoint of a state, made as they are asked for. Blocks where values have left
+/// the memory, and fails where one cannot be read back.
 pub(crate) struct Checkpoint<'a> {
     head: Option<BytesMut>,
-    keys: Box<dyn Iterator<Item = (&'a Bytes, &'a crate::index::History)> + 'a>,
+    keys: Box<dyn Iterator<Item = (&'a Bytes, &'a History)> + 'a>,
     log: &'a Log,
     /// The next revision whose order is to be looked at.
     next: Revision,
     last: Revision,
+    /// Where values lie that may leave the memory: their chunk, and where in it.
+    puts: Option<Vec<(Kept, u32, u32)>>,
+    chunks: u32,
 }
 
 impl<'a> Checkpoint<'a> {
@@ -190,20 +203,51 @@ impl<'a> Checkpoint<'a> {
             log,
             next: state.floor,
             last: state.revision,
+            puts: state.residence.is_some().then(Vec::new),
+            chunks: 0,
         }
     }
 
-    fn put_keys(&mut self, out: &mut BytesMut) {
-        while out.len() < CHUNK_BYTES
+    /// Once it is durable: has values looked up in it from now on, so that older files may go.
+    pub(crate) fn settle(self, chunks: &[Place]) {
+        for (kept, chunk, at) in self.puts.into_iter().flatten() {
+            if let Some(chunk) = chunks.get(chunk as usize) {
+                kept.move_to(chunk.after(u64::from(at)));
+            }
+        }
+    }
+
+    fn put_keys(&mut self, out: &mut BytesMut) -> Result<(), Error> {
+        // Gathered first, so that what lies together is read together.
+        let mut versions = Vec::new();
+        let mut bytes = out.len();
+        while bytes < CHUNK_BYTES
             && let Some((key, history)) = self.keys.next()
         {
             for version in history.versions() {
-                match version {
-                    Version::Put(record) => encode_put(out, record),
-                    Version::Tombstone(revision) => encode_delete(out, key, *revision),
+                bytes += key.len() + usize::try_from(version.bytes()).unwrap_or(0);
+                versions.push((key, version));
+            }
+        }
+        let kepts = versions.iter().filter_map(|(_, version)| version.kept());
+        let kepts: Vec<Kept> = kepts.cloned().collect();
+        let mut records = load(&kepts, false)?.into_iter().zip(kepts);
+        for (key, version) in versions {
+            match version {
+                Version::Tombstone(revision) => encode_delete(out, key, *revision),
+                Version::Put(_) => {
+                    if let Some((record, kept)) = records.next() {
+                        encode_put(out, &record);
+                        let at = out.len() - record.encoded().len();
+                        if let Some(puts) = &mut self.puts {
+                            // A chunk is far below 4 GiB: it ends with the key that fills it.
+                            puts.push((kept, self.chunks, u32::try_from(at).unwrap_or(u32::MAX)));
+                        }
+                    }
                 }
             }
         }
+        Ok(())
     }
 
     fn put_orders(&mut self, out: &mut BytesMut) {
@@ -242,16 +286,23 @@ fn put_order(out: &mut BytesMut, made: &[Stored], last: Revision) {
 }
 
 impl Iterator for Checkpoint<'_> {
-    type Item = Bytes;
+    type Item = Result<Bytes, Error>;
 
-    fn next(&mut self) -> Option<Bytes> {
-        if let Some(head) = self.head.take() {
-            return Some(head.freeze());
-        }
-        let mut out = codec::payload(CHUNK_BYTES + CHUNK_BYTES / 4);
-        self.put_keys(&mut out);
-        self.put_orders(&mut out);
-        Some(out.freeze()).filter(|out| !codec::is_blank(out))
+    fn next(&mut self) -> Option<Self::Item> {
+        let out = match self.head.take() {
+            Some(head) => head,
+            None => {
+                let mut out = codec::payload(CHUNK_BYTES + CHUNK_BYTES / 4);
+                if let Err(error) = self.put_keys(&mut out) {
+                    return Some(Err(error));
+                }
+                self.put_orders(&mut out);
+                out
+            }
+        };
+        self.chunks += 1;
+        // A head always has entries.
+        Some(Ok(out.freeze())).filter(|out| !out.as_ref().is_ok_and(|out| codec::is_blank(out)))
     }
 }
 
@@ -276,15 +327,15 @@ mod tests {
             }
             let lease = LeaseId(if number % 5 == 0 { 9 } else { 0 });
             let record = Record::new(key.as_bytes(), &[1; 200], at, at, 1, lease);
-            state.set(record);
+            state.set(record, None);
         }
         state.raise_floor(Revision::new(50));
         let mut loaded = State::new();
         let mut chunks = 0;
         for chunk in Checkpoint::of(&state, &Log::new(0)) {
             chunks += 1;
-            codec::decode(&chunk, |entry| {
-                loaded.load(entry);
+            codec::decode(&chunk.unwrap(), |entry, _| {
+                loaded.load(entry, None);
                 Ok(())
             })
             .unwrap();
@@ -309,6 +360,7 @@ mod tests {
                     revision: Revision::FIRST,
                     next_lease: 1
                 },
+                None,
                 Revision::FIRST
             ),
             Err(Error::Corrupt { .. })

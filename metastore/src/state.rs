@@ -8,12 +8,15 @@
 //! [`crate::txn`] and the sequencer.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::codec::{Entry, payload};
-use crate::events::{Change, Event};
+use crate::cold::{Cell, Kept, Residence};
+use crate::engine::Place;
+use crate::events::{Change, Made};
 use crate::faults::{Fault, injected};
 use crate::index::{History, Tree, Version, Weigh};
 use crate::{Error, LeaseId, Record, Revision};
@@ -74,11 +77,20 @@ pub(crate) struct State {
     pub(crate) next_lease: i64,
     /// Bytes of all versions held.
     pub(crate) bytes: u64,
+    /// Where values in memory are counted, in a store that may let them go.
+    pub(crate) residence: Option<Arc<Residence>>,
 }
 
 impl State {
+    #[cfg(test)]
     pub(crate) fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// An empty state whose values are counted.
+    pub(crate) fn with(residence: Option<Arc<Residence>>) -> Self {
         State {
+            residence,
             revision: Revision::FIRST,
             floor: Revision::ZERO,
             swept: SweepMark::default(),
@@ -90,30 +102,41 @@ impl State {
         }
     }
 
-    /// The key's record now.
-    pub(crate) fn live(&self, key: &[u8]) -> Option<&Record> {
+    /// The key's version now.
+    pub(crate) fn live(&self, key: &[u8]) -> Option<&Kept> {
         self.index.get(key)?.live()
     }
 
-    /// Writes the version that `make` makes of the present one; answers it and what it replaced.
+    /// Writes the version that `make` makes of the present one; answers it as kept, and what it
+    /// replaced.
     pub(crate) fn put(
         &mut self,
         key: &[u8],
-        make: impl FnOnce(Option<&Record>) -> Record,
-    ) -> (Record, Option<Record>) {
-        let make = |previous: Option<&Record>| Version::Put(make(previous));
+        make: impl FnOnce(Option<&Kept>) -> Record,
+    ) -> (Kept, Option<Kept>) {
+        self.put_at(key, None, make)
+    }
+
+    fn put_at(
+        &mut self,
+        key: &[u8],
+        place: Option<Place>,
+        make: impl FnOnce(Option<&Kept>) -> Record,
+    ) -> (Kept, Option<Kept>) {
+        let residence = self.residence.clone();
+        let make = |previous: Option<&Kept>| Version::Put(keep(make(previous), place, residence));
         let (version, previous) = self.push(key, make);
-        let Version::Put(record) = version else {
+        let Version::Put(kept) = version else {
             unreachable!("a put makes a put");
         };
-        let held = previous.as_ref().map_or(LeaseId::NONE, Record::lease);
-        if held != record.lease() {
+        let held = previous.as_ref().map_or(LeaseId::NONE, Kept::lease);
+        if held != kept.lease() {
             if !injected(Fault::PutDoesNotDetach) {
                 self.detach(held, key);
             }
-            self.attach(record.lease(), key);
+            self.attach(kept.lease(), key);
         }
-        (record, previous)
+        (kept, previous)
     }
 
     fn attach(&mut self, lease: LeaseId, key: &[u8]) {
@@ -127,7 +150,7 @@ impl State {
     }
 
     /// Deletes a key at a revision; answers what was there, or does nothing when nothing was.
-    pub(crate) fn delete(&mut self, key: &Bytes, revision: Revision) -> Option<Record> {
+    pub(crate) fn delete(&mut self, key: &Bytes, revision: Revision) -> Option<Kept> {
         self.live(key)?;
         let (_, previous) = self.push(key, |_| Version::Tombstone(revision));
         let previous = previous?;
@@ -138,8 +161,8 @@ impl State {
     fn push(
         &mut self,
         key: &[u8],
-        make: impl FnOnce(Option<&Record>) -> Version,
-    ) -> (Version, Option<Record>) {
+        make: impl FnOnce(Option<&Kept>) -> Version,
+    ) -> (Version, Option<Kept>) {
         let (mut made, mut previous) = (None, None);
         self.index.upsert(key, |present| match present {
             Some(history) => {
@@ -157,8 +180,7 @@ impl State {
             }
         });
         let version = made.expect("an upsert calls its closure exactly once");
-        let size = version.record().map_or(0, |r| r.encoded().len() as u64);
-        self.bytes += size;
+        self.bytes += version.bytes();
         (version, previous)
     }
 
@@ -250,18 +272,23 @@ impl State {
         }
     }
 
-    /// Replays one entry of the log or of a checkpoint. Entries at or below `seen`, the revision
+    /// Replays one entry of the log, whose version lies at `place`. Entries at or below `seen`, the revision
     /// the checkpoint already held, have had their effect.
     ///
     /// # Errors
     /// `Corrupt` when a write is not the next one.
-    pub(crate) fn replay(&mut self, entry: Entry, seen: Revision) -> Result<(), Error> {
+    pub(crate) fn replay(
+        &mut self,
+        entry: Entry,
+        place: Option<Place>,
+        seen: Revision,
+    ) -> Result<(), Error> {
         match entry {
             Entry::Put(record) => {
                 let at = record.mod_revision();
                 if at > seen {
                     self.step_to(at)?;
-                    self.set(record);
+                    self.set(record, place);
                 }
             }
             Entry::Delete { key, revision } => {
@@ -283,9 +310,9 @@ impl State {
     }
 
     /// Writes a version as it was once made.
-    pub(crate) fn set(&mut self, record: Record) {
+    pub(crate) fn set(&mut self, record: Record, place: Option<Place>) {
         let key = record.key().clone();
-        self.put(&key, |_| record);
+        self.put_at(&key, place, |_| record);
     }
 
     fn step_to(&mut self, revision: Revision) -> Result<(), Error> {
@@ -302,9 +329,9 @@ impl State {
     }
 
     /// Loads one entry of a checkpoint, whose versions come key by key and not by revision.
-    pub(crate) fn load(&mut self, entry: Entry) {
+    pub(crate) fn load(&mut self, entry: Entry, place: Option<Place>) {
         match entry {
-            Entry::Put(record) => self.set(record),
+            Entry::Put(record) => self.set(record, place),
             Entry::Delete { key, revision } => {
                 if self.index.get(&key).is_none() {
                     self.push(&key, |_| Version::Tombstone(revision));
@@ -345,6 +372,15 @@ impl State {
     }
 }
 
+/// A version as the index keeps it; one that lies somewhere already need not be in memory.
+fn keep(record: Record, place: Option<Place>, residence: Option<Arc<Residence>>) -> Kept {
+    match (residence, place) {
+        (None, _) => Kept::Whole(record),
+        (Some(residence), None) => Kept::Cell(Cell::whole(record, &residence)),
+        (Some(residence), Some(place)) => Kept::Cell(Cell::cold(&record, place, &residence)),
+    }
+}
+
 fn lease_path(lease: LeaseId, key: &[u8]) -> Bytes {
     let mut path = BytesMut::with_capacity(8 + key.len());
     path.put_slice(&lease.0.to_be_bytes());
@@ -353,6 +389,6 @@ fn lease_path(lease: LeaseId, key: &[u8]) -> Bytes {
 }
 
 /// Whether an event is a put, which is what a full disk refuses.
-pub(crate) fn is_put(event: &Event) -> bool {
+pub(crate) fn is_put(event: &Made) -> bool {
     matches!(event.change, Change::Put(_))
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Revision;
+use crate::cold::Residence;
 use crate::state::State;
 
 mod timings;
@@ -54,6 +55,12 @@ pub struct StoreStats {
     pub commits: Timings,
     /// Syncs of the engine's log.
     pub syncs: Timings,
+    /// Bytes of values in memory; zero without a memory limit, when all are.
+    pub resident_bytes: u64,
+    /// Values that left the memory.
+    pub values_evicted: u64,
+    /// Values read back.
+    pub values_loaded: u64,
 }
 
 /// The counters behind [`StoreStats`].
@@ -71,7 +78,12 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn read(&self, state: &State, ring_bytes: usize) -> StoreStats {
+    pub(crate) fn read(
+        &self,
+        state: &State,
+        ring_bytes: usize,
+        residence: Option<&Residence>,
+    ) -> StoreStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StoreStats {
             revision: state.revision,
@@ -88,6 +100,9 @@ impl Counters {
             ring_bytes: ring_bytes as u64,
             expired: get(&self.expired),
             commits: self.commits.read(),
+            resident_bytes: residence.map_or(0, |residence| residence.bytes() as u64),
+            values_evicted: residence.map_or(0, |residence| get(&residence.evicted)),
+            values_loaded: residence.map_or(0, |residence| get(&residence.loaded)),
             ..StoreStats::default()
         }
     }

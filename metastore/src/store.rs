@@ -12,6 +12,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 
+use crate::cold::{self, Residence, load};
 use crate::engine::Engine;
 use crate::events::log::Log;
 use crate::events::{Watch, Watcher};
@@ -21,13 +22,20 @@ use crate::read::{Range, RangeAnswer, serve};
 use crate::sequencer::Sequencer;
 use crate::sequencer::inbox::{Inbox, Message};
 use crate::sequencer::mailbox::{Envelope, Mailbox};
-use crate::sequencer::request::{Reply, Request, TxnReply, Waiting};
+use crate::sequencer::request::{Reply, Request, Said, TxnReply, Waiting};
 use crate::state::State;
 use crate::stats::{Counters, StoreSize, StoreStats};
 use crate::txn::check::{Limits, check, is_read_only};
-use crate::txn::evaluate::evaluate;
+use crate::txn::evaluate::{Refusal, evaluate};
 use crate::txn::{Delete, Op, Put, Txn, TxnAnswer};
 use crate::{Error, LeaseId, Revision, faults, recovery};
+
+/// The part of the quota that is left when a store counts as nearly full: a segment of the log, and
+/// time to compact before it is used up.
+const NEAR_SHARE: u64 = 8;
+/// How often a transaction's values are read back before it is given up: each time more of them
+/// would have to have left the memory meanwhile.
+const COLD_TRIES: usize = 32;
 
 mod options;
 
@@ -68,6 +76,8 @@ pub(crate) struct Shared {
     /// An operator wants no more puts, whatever the room.
     pub(crate) refuses_puts: AtomicBool,
     pub(crate) engine: Arc<dyn Engine>,
+    /// Where values in memory are counted, when there is a limit to them.
+    pub(crate) residence: Option<Arc<Residence>>,
     pub(crate) options: StoreOptions,
 }
 
@@ -96,9 +106,15 @@ impl Shared {
         }
     }
 
-    /// Whether the size is beyond the quota.
+    /// Whether the size is beyond the quota, or the disk has no room.
     pub(crate) fn is_full(&self) -> bool {
-        self.engine.size() > self.options.quota_bytes
+        self.engine.size() > self.options.quota_bytes || self.engine.is_short()
+    }
+
+    /// Whether it soon will be so: what can be let go had better be.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        let quota = self.options.quota_bytes;
+        self.engine.size() > quota - quota / NEAR_SHARE || self.engine.is_short()
     }
 
     /// # Errors
@@ -121,8 +137,13 @@ impl Store {
     /// trusted; `Io`.
     pub fn open(engine: Arc<dyn Engine>, options: StoreOptions) -> Result<Store, Error> {
         let epoch = engine.acquire(&options.holder)?;
-        let mut found = recovery::recover(engine.as_ref(), epoch)?;
-        let log = Log::new(options.ring_bytes);
+        let limit = options.memory_limit_bytes;
+        let residence = limit.map(|limit| Arc::new(Residence::new(limit)));
+        let mut found = recovery::recover(engine.as_ref(), epoch, residence.clone())?;
+        let ring_bytes = limit.map_or(options.ring_bytes, |limit| {
+            Residence::ring_bytes(limit, options.ring_bytes)
+        });
+        let log = Log::new(ring_bytes);
         recovery::rebuild_log(&found, &log)?;
         recovery::spoil(&mut found.state);
         let mut expiry = Expiry::default();
@@ -142,8 +163,15 @@ impl Store {
             counters: Counters::default(),
             refuses_puts: AtomicBool::new(false),
             engine,
+            residence,
             options,
         });
+        if shared.residence.is_some() {
+            cold::spawn(Arc::clone(&shared)).map_err(|source| Error::Io {
+                action: "start the eviction's thread".to_owned(),
+                source,
+            })?;
+        }
         Sequencer::spawn(Arc::clone(&shared), epoch, found)?;
         Ok(Store {
             handle: Arc::new(Handle { shared }),
@@ -172,12 +200,38 @@ impl Store {
         self.shared().newest.subscribe()
     }
 
-    /// Reads a range of what is durable; takes no part in the order of writes and never waits.
+    /// Reads a range of what is durable; takes no part in the order of writes and waits for none.
+    /// In a store with a memory limit it may block on the disk.
     ///
     /// # Errors
-    /// `Future` or `Compacted` when the revision asked for cannot be read; `EmptyKey`.
+    /// `Future` or `Compacted` when the revision asked for cannot be read; `EmptyKey`; `Corrupt` or
+    /// `Io` when a value cannot be read back.
     pub fn range(&self, query: &Range) -> Result<RangeAnswer, Error> {
         serve::serve(&faults::stale(self.shared().view()), query)
+    }
+
+    /// As [`Store::range`], as far as that goes without touching a file; `None` where it does not.
+    pub(crate) fn range_now(&self, query: &Range) -> Result<Option<RangeAnswer>, Error> {
+        let (answer, cold) = serve::look(&self.shared().view(), query)?;
+        Ok(Some(answer).filter(|_| cold.is_empty()))
+    }
+
+    /// As [`Store::range`], for callers that must not block: what has left the memory is read on a
+    /// thread that may. Gathering what is in memory takes its time here all the same.
+    ///
+    /// # Errors
+    /// As [`Store::range`].
+    ///
+    /// # Cancellation
+    /// A read that was begun is finished for nobody.
+    pub async fn read(&self, query: &Range) -> Result<RangeAnswer, Error> {
+        let state = self.shared().view();
+        let (answer, cold) = serve::look(&state, query)?;
+        if cold.is_empty() {
+            return Ok(answer);
+        }
+        let query = query.clone();
+        blocking(move || serve::serve(&state, &query)).await
     }
 
     /// Runs a transaction; what it wrote is durable and visible when this answers.
@@ -185,23 +239,42 @@ impl Store {
     /// # Errors
     /// `Invalid` kinds when the request is wrong; `LeaseNotFound`; `Compacted` or `Future` of a
     /// read in it; `NoSpace` or `Overloaded` when there is no room, nothing having been done;
+    /// `Corrupt` or `Io` when a value that it needs cannot be read back, nothing having been done;
     /// `Uncertain` when nobody knows whether it was done; `Stopped`.
     ///
     /// # Cancellation
     /// Once queued, the transaction runs whether or not anybody waits for the answer.
     pub async fn txn(&self, txn: Txn) -> Result<TxnAnswer, Error> {
         let bytes = check(&txn, self.shared().limits())?;
-        if is_read_only(&txn) {
-            let mut state = State::clone(&self.shared().view());
-            return evaluate(&mut state, &txn).map(|outcome| outcome.answer);
+        let is_read_only = is_read_only(&txn);
+        let mut txn = txn;
+        // What was read back stays in memory while it is held here.
+        let mut held = Vec::new();
+        for _ in 0..COLD_TRIES {
+            let said = if is_read_only {
+                let mut state = State::clone(&self.shared().view());
+                match evaluate(&mut state, &txn) {
+                    Ok(outcome) => Said::Answer(outcome.answer),
+                    Err(Refusal::Error(error)) => return Err(error),
+                    Err(Refusal::Cold(cold)) => Said::Cold(txn, cold),
+                }
+            } else {
+                self.ask(bytes, |reply| Request::Txn(txn, TxnReply::Once(reply)))
+                    .await?
+            };
+            match said {
+                Said::Answer(answer) => return Ok(answer),
+                Said::Cold(again, cold) => {
+                    txn = again;
+                    held.push(blocking(move || load(&cold, true)).await?);
+                }
+            }
         }
-        self.ask(bytes, |reply| Request::Txn(txn, TxnReply::Once(reply)))
-            .await
+        Err(Error::Overloaded)
     }
 
     /// Prepares a transaction whose answer is put into a mailbox under `ticket`; the caller sends
-    /// what is prepared with [`Store::send_all`]. Never waits: without room now, the transaction
-    /// comes back.
+    /// what is prepared with [`Store::send_all`]. Never waits: what would have to comes back.
     ///
     /// # Errors
     /// As [`Store::txn`]; nothing is put into the mailbox then.
@@ -215,12 +288,15 @@ impl Store {
         let bytes = check(&txn, shared.limits())?;
         if is_read_only(&txn) {
             let mut state = State::clone(&shared.view());
-            let outcome = evaluate(&mut state, &txn)?;
-            return Ok(Prepared::Answered(outcome.answer));
+            return match evaluate(&mut state, &txn) {
+                Ok(outcome) => Ok(Prepared::Answered(outcome.answer)),
+                Err(Refusal::Error(error)) => Err(error),
+                Err(Refusal::Cold(_)) => Ok(Prepared::Later(txn)),
+            };
         }
         shared.check_running()?;
         let Some(permit) = shared.inbox.room_now(bytes) else {
-            return Ok(Prepared::NoRoom(txn));
+            return Ok(Prepared::Later(txn));
         };
         let reply = TxnReply::Post(Envelope::new(mailbox, ticket));
         Ok(Prepared::Message(Message::Request(Waiting {
@@ -346,16 +422,22 @@ impl Store {
         }
     }
 
+    /// Whether puts are refused for want of room, on the disk or in the quota. Ends by itself.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.shared().is_full()
+    }
+
+    /// Whether they soon will be. Compacting then makes room, if there is anything to let go.
+    #[must_use]
+    pub fn is_nearly_full(&self) -> bool {
+        self.shared().is_nearly_full()
+    }
+
     /// Bytes on disk beyond which puts are refused.
     #[must_use]
     pub fn quota_bytes(&self) -> u64 {
         self.shared().options.quota_bytes
-    }
-
-    /// Whether puts are refused for want of room.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.shared().is_full()
     }
 
     /// Refuses puts and new leases as if there were no room, or lets them in again. Not kept over a
@@ -386,10 +468,11 @@ impl Store {
     pub fn stats(&self) -> StoreStats {
         let shared = self.shared();
         let state = shared.view();
+        let residence = shared.residence.as_deref();
         StoreStats {
             waiting: shared.inbox.taken() as u64,
             syncs: shared.engine.syncs(),
-            ..shared.counters.read(&state, shared.log.bytes())
+            ..shared.counters.read(&state, shared.log.bytes(), residence)
         }
     }
 
@@ -444,8 +527,18 @@ pub(crate) enum Prepared {
     Message(Message),
     /// It only read, and this is the answer.
     Answered(TxnAnswer),
-    /// There is no room now: [`Store::txn`] waits for some.
-    NoRoom(Txn),
+    /// There is no room now, or a value must be read back: [`Store::txn`] waits.
+    Later(Txn),
+}
+
+/// Runs what may wait for a disk on a thread that may.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let lost = |lost: tokio::task::JoinError| Error::Stopped {
+        reason: lost.to_string(),
+    };
+    tokio::task::spawn_blocking(work).await.map_err(lost)?
 }
 
 pub(crate) fn only(op: Op) -> Txn {

@@ -17,6 +17,16 @@ pub(super) fn check(config: &GatewayConfig, report: &mut Report<'_>) {
                 "write a size such as 8GiB",
             );
         }
+        if metastore
+            .memory_limit
+            .is_some_and(|limit| limit.bytes() == 0)
+        {
+            report.fault(
+                metastore.at,
+                "metastore.memoryLimit is zero",
+                "write a size such as 256MiB, or leave it out",
+            );
+        }
         if let Some(etcd) = &metastore.etcd {
             check_etcd(etcd, report);
         }

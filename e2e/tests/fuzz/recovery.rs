@@ -49,6 +49,7 @@ fn open(disk: &FaultyDisk) -> Result<(Arc<Embedded>, Epoch), Error> {
         dir: "unused".into(),
         segment_bytes: 8 << 10,
         spares: 0,
+        reserve_bytes: 0,
     };
     let engine = Embedded::open_over(Arc::new(disk.clone()), options)?;
     let epoch = engine.acquire("fuzz")?;

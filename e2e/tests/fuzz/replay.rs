@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sluice_metastore::engine::memory::Memory;
-use sluice_metastore::engine::{AppendDone, AppendOutcome, Batch, Engine, Epoch, Recovered};
+use sluice_metastore::engine::{AppendOutcome, Batch, Engine, Epoch, Place, PlacedDone, Recovered};
 use sluice_metastore::read::{At, Range};
 use sluice_metastore::txn::{Delete, Put};
 use sluice_metastore::{Error, ErrorKind, KeyRange, LeaseId, Revision, Store, StoreOptions};
@@ -101,13 +101,13 @@ impl Engine for Told {
         Ok(Epoch(1))
     }
 
-    fn recover(
+    fn recover_placed(
         &self,
         _epoch: Epoch,
-        sink: &mut dyn FnMut(Recovered) -> Result<(), Error>,
+        sink: &mut dyn FnMut(Recovered, Option<Place>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.0.iter().cloned().try_for_each(|part| {
-            sink(match part {
+            let part = match part {
                 Part::Checkpoint(at) => Recovered::Checkpoint(at),
                 Part::Chunk(chunk) => Recovered::Chunk(chunk),
                 Part::Batch(previous, last, payload) => Recovered::Batch(Batch {
@@ -115,24 +115,27 @@ impl Engine for Told {
                     last,
                     payload,
                 }),
-            })
+            };
+            sink(part, None)
         })
     }
 
-    fn append(&self, _epoch: Epoch, _batch: Batch, done: AppendDone) {
-        std::thread::spawn(move || done(AppendOutcome::Durable));
+    fn append_placed(&self, _epoch: Epoch, _batch: Batch, done: PlacedDone) {
+        std::thread::spawn(move || done(AppendOutcome::Durable, None));
     }
 
     fn resume(&self, _epoch: Epoch) {}
 
-    fn checkpoint(
+    fn checkpoint_placed(
         &self,
         _epoch: Epoch,
         _at: Revision,
-        chunks: &mut dyn Iterator<Item = Bytes>,
-    ) -> Result<(), Error> {
-        chunks.for_each(drop);
-        Ok(())
+        chunks: &mut dyn Iterator<Item = Result<Bytes, Error>>,
+    ) -> Result<Vec<Place>, Error> {
+        for chunk in chunks {
+            chunk?;
+        }
+        Ok(Vec::new())
     }
 
     fn trim(&self) -> Result<(), Error> {

@@ -163,7 +163,7 @@ async fn empty(storage: &Storage, kind: &ResourceKind, namespace: &str) -> Resul
             limit: Some(CHUNK),
             ..Range::of(from.clone())
         };
-        let answer = storage.store().range(&range);
+        let answer = storage.store().read(&range).await;
         let answer = answer.map_err(|e| super::errors::from_store(&e))?;
         for record in &answer.records {
             let Some((namespace, name)) = keys::parse(kind, &prefix, record.key()) else {

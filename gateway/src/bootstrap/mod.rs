@@ -329,9 +329,13 @@ async fn open_store(config: &GatewayConfig) -> Result<Option<Store>, BootstrapEr
     let sluice_config::Metastore {
         data_dir,
         quota_bytes,
+        memory_limit,
         etcd: _,
     } = &metastore.value;
-    let spec = StoreSpec::new(data_dir.as_path().to_owned(), quota_bytes.bytes());
+    let spec = StoreSpec {
+        memory_limit_bytes: memory_limit.map(|limit| limit.bytes()),
+        ..StoreSpec::new(data_dir.as_path().to_owned(), quota_bytes.bytes())
+    };
     let store = tokio::task::spawn_blocking(move || store::open(&spec)).await??;
     tracing::info!(revision = %store.revision(), "the metastore is open");
     Ok(Some(store))

@@ -17,6 +17,9 @@ use super::{BootstrapError, runtime, signals};
 /// filled it could never get below again.
 const SEGMENTS_OF_QUOTA: u64 = 8;
 
+/// What is set aside for deletes and compaction on a full disk: tens of thousands of them.
+const RESERVE_BYTES: u64 = 4 << 20;
+
 /// Where the store is and how large it may become.
 #[derive(Clone, Debug)]
 pub struct StoreSpec {
@@ -24,6 +27,8 @@ pub struct StoreSpec {
     pub dir: PathBuf,
     /// Bytes on disk above which puts are refused.
     pub quota_bytes: u64,
+    /// Bytes of values that may stay in memory; `None` is all.
+    pub memory_limit_bytes: Option<u64>,
     /// Operations a transaction may have.
     pub txn_ops_max: usize,
     /// Bytes a request may have.
@@ -38,6 +43,7 @@ impl StoreSpec {
         StoreSpec {
             dir,
             quota_bytes,
+            memory_limit_bytes: None,
             txn_ops_max: defaults.txn_ops_max,
             request_bytes_max: defaults.request_bytes_max,
         }
@@ -64,12 +70,17 @@ pub(super) fn open(spec: &StoreSpec) -> Result<Store, BootstrapError> {
     engine.segment_bytes = engine
         .segment_bytes
         .min(spec.quota_bytes / SEGMENTS_OF_QUOTA);
+    engine.reserve_bytes = RESERVE_BYTES.min(engine.segment_bytes);
     let engine: Arc<dyn Engine> = Embedded::open(engine)?;
     let options = StoreOptions {
         holder: format!("sluice, process {}", std::process::id()),
         quota_bytes: spec.quota_bytes,
         txn_ops_max: spec.txn_ops_max,
         request_bytes_max: spec.request_bytes_max,
+        // More than can be addressed is no limit.
+        memory_limit_bytes: spec
+            .memory_limit_bytes
+            .and_then(|limit| usize::try_from(limit).ok()),
         ..StoreOptions::default()
     };
     Ok(Store::open(engine, options)?)

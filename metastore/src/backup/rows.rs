@@ -7,11 +7,12 @@ use bytes::Bytes;
 
 use super::bolt::Bucket;
 use super::layout::{self, RowKey};
+use crate::cold::{Kept, load};
 use crate::events::log::{Log, Stored};
 use crate::events::order;
 use crate::index::{History, Version};
 use crate::state::State;
-use crate::{Error, Record, Revision};
+use crate::{Error, Revision};
 
 /// Chunks copied out of the log of changes at a time.
 const LOG_CHUNKS: usize = 64;
@@ -27,7 +28,7 @@ struct Row {
 }
 
 enum What {
-    Put(Record),
+    Put(Kept),
     Deletion(Bytes),
     /// Nothing but the revision that the store stands at, where no version is of it. etcd's own
     /// restore writes the same when it raises a revision.
@@ -37,7 +38,7 @@ enum What {
 impl Row {
     fn value_bytes(&self) -> usize {
         match &self.what {
-            What::Put(record) => record.encoded().len(),
+            What::Put(kept) => kept.bytes(),
             What::Deletion(key) => layout::deletion_bytes(key),
             What::Mark => 0,
         }
@@ -66,12 +67,18 @@ impl Bucket for Versions {
 
     fn values(&self, rows: Range<usize>) -> Result<Vec<Bytes>, Error> {
         let rows = self.rows.get(rows).unwrap_or_default();
+        let kept = rows.iter().filter_map(|row| match &row.what {
+            What::Put(kept) => Some(kept.clone()),
+            What::Deletion(_) | What::Mark => None,
+        });
+        let kept: Vec<Kept> = kept.collect();
+        let mut records = load(&kept, false)?.into_iter();
         let value = |row: &Row| match &row.what {
-            What::Put(record) => record.encoded().clone(),
-            What::Deletion(key) => layout::deletion_value(key),
-            What::Mark => Bytes::new(),
+            What::Put(_) => records.next().map(|record| record.encoded().clone()),
+            What::Deletion(key) => Some(layout::deletion_value(key)),
+            What::Mark => Some(Bytes::new()),
         };
-        Ok(rows.iter().map(value).collect())
+        Ok(rows.iter().filter_map(value).collect())
     }
 }
 
@@ -186,7 +193,7 @@ impl Versions {
                     is_deletion: matches!(version, Version::Tombstone(_)),
                 },
                 what: match version {
-                    Version::Put(record) => What::Put(record.clone()),
+                    Version::Put(kept) => What::Put(kept.clone()),
                     Version::Tombstone(_) => What::Deletion(key.clone()),
                 },
             }));

@@ -22,7 +22,9 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
 use super::queue::Queue;
-use super::{AppendDone, AppendOutcome, Batch, Engine, Epoch, Recovered, misplaced_checkpoint};
+use super::{
+    AppendOutcome, Batch, Engine, Epoch, Place, PlacedDone, Recovered, misplaced_checkpoint,
+};
 use crate::{Error, Revision};
 
 /// What the next append comes to.
@@ -133,7 +135,7 @@ enum Request {
     Append {
         epoch: Epoch,
         batch: Batch,
-        done: AppendDone,
+        done: PlacedDone,
     },
     Resume,
     Close(SyncSender<()>),
@@ -210,10 +212,10 @@ impl Engine for Memory {
         Ok(Epoch(disk.epoch))
     }
 
-    fn recover(
+    fn recover_placed(
         &self,
         epoch: Epoch,
-        sink: &mut dyn FnMut(Recovered) -> Result<(), Error>,
+        sink: &mut dyn FnMut(Recovered, Option<Place>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let (checkpoint, batches) = {
             let disk = self.shared.disk.lock();
@@ -222,20 +224,20 @@ impl Engine for Memory {
         };
         let at = checkpoint.as_ref().map(|(at, _)| *at);
         if let Some((at, chunks)) = checkpoint {
-            sink(Recovered::Checkpoint(at))?;
+            sink(Recovered::Checkpoint(at), None)?;
             for chunk in chunks {
-                sink(Recovered::Chunk(chunk))?;
+                sink(Recovered::Chunk(chunk), None)?;
             }
         }
         for batch in batches {
             if at.is_none_or(|at| batch.previous >= at) {
-                sink(Recovered::Batch(batch))?;
+                sink(Recovered::Batch(batch), None)?;
             }
         }
         Ok(())
     }
 
-    fn append(&self, epoch: Epoch, batch: Batch, done: AppendDone) {
+    fn append_placed(&self, epoch: Epoch, batch: Batch, done: PlacedDone) {
         self.shared
             .queue
             .push(Request::Append { epoch, batch, done });
@@ -245,13 +247,13 @@ impl Engine for Memory {
         self.shared.queue.push(Request::Resume);
     }
 
-    fn checkpoint(
+    fn checkpoint_placed(
         &self,
         epoch: Epoch,
         at: Revision,
-        chunks: &mut dyn Iterator<Item = Bytes>,
-    ) -> Result<(), Error> {
-        let chunks = chunks.collect();
+        chunks: &mut dyn Iterator<Item = Result<Bytes, Error>>,
+    ) -> Result<Vec<Place>, Error> {
+        let chunks = chunks.collect::<Result<_, _>>()?;
         let mut disk = self.shared.disk.lock();
         check_epoch(&disk, epoch)?;
         if disk.tail().is_some_and(|tail| at > tail) || disk.floor().is_some_and(|old| at < old) {
@@ -260,7 +262,7 @@ impl Engine for Memory {
         disk.checkpoint = Some((at, chunks));
         disk.covered = disk.checkpointed;
         disk.checkpointed = disk.batches.len();
-        Ok(())
+        Ok(Vec::new())
     }
 
     fn trim(&self) -> Result<(), Error> {
@@ -342,7 +344,7 @@ impl Worker {
         while self.shared.queue.take(&mut work) {
             for request in work.drain(..) {
                 match request {
-                    Request::Append { epoch, batch, done } => done(self.append(epoch, batch)),
+                    Request::Append { epoch, batch, done } => done(self.append(epoch, batch), None),
                     Request::Resume => self.is_refusing = false,
                     Request::Close(closed) => {
                         self.is_closed = true;

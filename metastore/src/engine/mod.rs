@@ -14,10 +14,12 @@
 
 pub mod embedded;
 pub mod memory;
+mod place;
 mod queue;
 
 use bytes::Bytes;
 
+pub use self::place::{Place, Source};
 use crate::stats::Timings;
 use crate::{Error, Revision};
 
@@ -64,6 +66,10 @@ pub enum AppendOutcome {
 /// Called once, from a thread of the engine's, with the outcome.
 pub type AppendDone = Box<dyn FnOnce(AppendOutcome) + Send>;
 
+/// As [`AppendDone`], with where the payload of a durable batch lies, from an engine that can read
+/// it back.
+pub type PlacedDone = Box<dyn FnOnce(AppendOutcome, Option<Place>) + Send>;
+
 /// What recovery hands back, in order: at most one checkpoint, then each batch after it.
 pub enum Recovered {
     /// A checkpoint begins: its chunks follow, and stand for all up to this revision.
@@ -107,42 +113,83 @@ pub trait Engine: Send + Sync + 'static {
     /// `Unavailable` when another holder has it, with who; `Corrupt` or `Io` as found.
     fn acquire(&self, holder: &str) -> Result<Epoch, Error>;
 
-    /// Reads back what is durable, oldest first; called once, before the first append.
+    /// Reads back what is durable, oldest first; called once, before the first append. With each
+    /// chunk and each batch's payload goes where it lies, from an engine that can read it back.
     ///
     /// # Errors
     /// `Corrupt` when damage precedes valid data (what to do is in the text); `Io`; or what `sink`
     /// answered.
+    fn recover_placed(
+        &self,
+        epoch: Epoch,
+        sink: &mut dyn FnMut(Recovered, Option<Place>) -> Result<(), Error>,
+    ) -> Result<(), Error>;
+
+    /// As [`Engine::recover_placed`], for whoever keeps all of it.
+    ///
+    /// # Errors
+    /// As there.
     fn recover(
         &self,
         epoch: Epoch,
         sink: &mut dyn FnMut(Recovered) -> Result<(), Error>,
-    ) -> Result<(), Error>;
+    ) -> Result<(), Error> {
+        self.recover_placed(epoch, &mut |part, _place| sink(part))
+    }
 
     /// Queues a batch; `done` is called when its outcome is known. Never blocks on the disk.
-    fn append(&self, epoch: Epoch, batch: Batch, done: AppendDone);
+    fn append_placed(&self, epoch: Epoch, batch: Batch, done: PlacedDone);
+
+    /// As [`Engine::append_placed`], for whoever keeps the bytes.
+    fn append(&self, epoch: Epoch, batch: Batch, done: AppendDone) {
+        let done = |outcome, _place| done(outcome);
+        self.append_placed(epoch, batch, Box::new(done));
+    }
 
     /// Takes appends again after [`AppendOutcome::NoSpace`]. The caller first takes back what it
     /// had built on the refused batches; appends made from here on are judged anew.
     fn resume(&self, epoch: Epoch);
 
-    /// Writes a checkpoint that stands for every batch up to `at`, then makes it the newest.
-    /// Blocks; called from one background thread while appends go on.
+    /// Writes a checkpoint that stands for every batch up to `at`, then makes it the newest;
+    /// answers where each chunk lies, from an engine that can read it back, else nothing. Blocks;
+    /// called from one background thread while appends go on.
     ///
     /// # Errors
-    /// `NoSpace`, `Io` (also for an `at` that is not durable, or below the newest checkpoint), or
-    /// `Stopped` when fenced, failed or closed; the older checkpoint then still holds.
+    /// `NoSpace`, `Io` (also for an `at` that is not durable, or below the newest checkpoint),
+    /// `Stopped` when fenced, failed or closed, or what the chunks answered; the older checkpoint
+    /// then still holds.
+    fn checkpoint_placed(
+        &self,
+        epoch: Epoch,
+        at: Revision,
+        chunks: &mut dyn Iterator<Item = Result<Bytes, Error>>,
+    ) -> Result<Vec<Place>, Error>;
+
+    /// As [`Engine::checkpoint_placed`], for chunks that cannot fail and are not looked up again.
+    ///
+    /// # Errors
+    /// As there.
     fn checkpoint(
         &self,
         epoch: Epoch,
         at: Revision,
         chunks: &mut dyn Iterator<Item = Bytes>,
-    ) -> Result<(), Error>;
+    ) -> Result<(), Error> {
+        self.checkpoint_placed(epoch, at, &mut chunks.map(Ok))
+            .map(drop)
+    }
 
     /// Forgets batches that the newest checkpoint stands for.
     ///
     /// # Errors
     /// `Io`; the log is then longer than need be and still right.
     fn trim(&self) -> Result<(), Error>;
+
+    /// Whether there was no room for a batch and has not been since: an engine that keeps a reserve
+    /// gives it to what is sent meanwhile, which is to be only what makes room.
+    fn is_short(&self) -> bool {
+        false
+    }
 
     /// Bytes held on stable storage by batches and checkpoints, without room set aside ahead.
     fn size(&self) -> u64;

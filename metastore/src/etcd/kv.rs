@@ -37,7 +37,7 @@ impl KvService {
 
     pub(crate) async fn read(&self, query: Range) -> Result<RangeAnswer, Status> {
         let outcome = if self.is_short(&query) {
-            self.0.store.range(&query)
+            self.0.store.read(&query).await
         } else {
             let store = self.0.store.clone();
             let gathered = tokio::task::spawn_blocking(move || store.range(&query)).await;

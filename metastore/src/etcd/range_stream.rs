@@ -60,7 +60,7 @@ pub(crate) fn chunks(
     }
     Ok(Box::pin(stream::unfold(Some(progress), |progress| async {
         let mut progress = progress?;
-        match progress.next_chunk() {
+        match progress.next_chunk().await {
             Ok((chunk, true)) => Some((Ok(chunk), None)),
             Ok((chunk, false)) => Some((Ok(chunk), Some(progress))),
             Err(status) => Some((Err(status), None)),
@@ -70,7 +70,7 @@ pub(crate) fn chunks(
 
 /// Gathered and sorted where blocking holds nobody up.
 async fn sorted(mut progress: Progress) -> Result<pb::RangeStreamResponse, Status> {
-    let gathered = tokio::task::spawn_blocking(move || progress.next_chunk()).await;
+    let gathered = tokio::task::spawn_blocking(move || progress.only_chunk()).await;
     match gathered {
         Ok(outcome) => outcome.map(|(chunk, _last)| chunk),
         Err(lost) => Err(errors::status(&Error::Stopped {
@@ -92,13 +92,24 @@ struct Progress {
 
 impl Progress {
     /// The next chunk, and whether it is the last.
-    fn next_chunk(&mut self) -> Result<(pb::RangeStreamResponse, bool), Status> {
+    async fn next_chunk(&mut self) -> Result<(pb::RangeStreamResponse, bool), Status> {
+        self.limit();
+        let answer = self.shared.store.read(&self.query).await;
+        self.word(answer.map_err(|error| errors::status(&error))?)
+    }
+
+    /// The same. Blocks.
+    fn only_chunk(&mut self) -> Result<(pb::RangeStreamResponse, bool), Status> {
+        self.limit();
+        let answer = self.shared.store.range(&self.query);
+        self.word(answer.map_err(|error| errors::status(&error))?)
+    }
+
+    fn limit(&mut self) {
         self.query.limit = Some(self.left.map_or(self.chunk, |left| left.min(self.chunk)));
-        let answer = self
-            .shared
-            .store
-            .range(&self.query)
-            .map_err(|error| errors::status(&error))?;
+    }
+
+    fn word(&mut self, answer: RangeAnswer) -> Result<(pb::RangeStreamResponse, bool), Status> {
         let began = *self.began.get_or_insert(answer.revision);
         if self.query.at == At::Latest {
             self.query.at = At::Exactly(began);

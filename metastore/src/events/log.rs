@@ -17,8 +17,9 @@ use tokio::sync::Notify;
 use tokio::sync::futures::{Notified, OwnedNotified};
 
 use super::family::{Family, Mask, SLOTS};
-use super::{Change, Event};
+use super::{Change, Made};
 use crate::Revision;
+use crate::cold::Kept;
 
 /// One change and whom it can concern.
 #[derive(Debug)]
@@ -32,13 +33,13 @@ pub(crate) struct Stored {
 #[derive(Debug)]
 pub(crate) enum Held {
     /// All of it.
-    Whole(Event),
+    Whole(Made),
     /// Which key it was of; the rest is in the index.
     Key(Bytes),
 }
 
 impl Stored {
-    pub(crate) fn new(event: Event) -> Self {
+    pub(crate) fn new(event: Made) -> Self {
         Stored {
             revision: event.change.revision(),
             family: Family::of(event.change.key()),
@@ -106,7 +107,7 @@ fn weigh(held: &Held) -> usize {
         Change::Put(record) => record.encoded().len(),
         Change::Delete { key, .. } => key.len(),
     };
-    let previous = event.previous.as_ref().map_or(0, |r| r.encoded().len());
+    let previous = event.previous.as_ref().map_or(0, Kept::resident_bytes);
     std::mem::size_of::<Stored>() + record + previous
 }
 
@@ -120,6 +121,19 @@ struct Chunks {
     bytes: usize,
     /// Every change from here on is held.
     base: Revision,
+}
+
+impl Chunks {
+    /// Leaves only keys of the oldest chunk that has more; false when there is none.
+    fn slim_next(&mut self) -> bool {
+        let Some(oldest) = self.all.get_mut(self.slim) else {
+            return false;
+        };
+        self.bytes -= oldest.bytes;
+        *oldest = Arc::new(oldest.slim());
+        self.slim += 1;
+        true
+    }
 }
 
 /// The log, and where watchers wait.
@@ -158,16 +172,18 @@ impl Log {
         let mut chunks = self.chunks.write();
         chunks.bytes += chunk.bytes;
         chunks.all.push_back(Arc::new(chunk));
-        while chunks.bytes > self.bytes_max {
-            let at = chunks.slim;
-            let Some(oldest) = chunks.all.get_mut(at) else {
-                break;
-            };
-            let bytes = oldest.bytes;
-            *oldest = Arc::new(oldest.slim());
-            chunks.bytes -= bytes;
-            chunks.slim += 1;
-        }
+        while chunks.bytes > self.bytes_max && chunks.slim_next() {}
+    }
+
+    /// Leaves only keys of changes up to `floor`, wherever a chunk ends there.
+    pub(crate) fn slim_through(&self, floor: Revision) {
+        let mut chunks = self.chunks.write();
+        while chunks
+            .all
+            .get(chunks.slim)
+            .is_some_and(|chunk| chunk.last <= floor)
+            && chunks.slim_next()
+        {}
     }
 
     /// Wakes whoever may want changes of these slots, after they became visible.
@@ -176,6 +192,14 @@ impl Log {
             if let Some(bell) = self.bells.get(slot) {
                 bell.notify_waiters();
             }
+        }
+    }
+
+    /// Wakes those of one family, or of none: something that one of them waits for is there.
+    pub(crate) fn ring_one(&self, family: Option<Family>) {
+        let slot = family.map_or(SLOTS, Family::slot);
+        if let Some(bell) = self.bells.get(slot) {
+            bell.notify_waiters();
         }
     }
 
@@ -291,7 +315,7 @@ mod tests {
         let record = Record::new(key.as_bytes(), &[7; 100], at, at, 1, LeaseId::NONE);
         let change = Change::Put(record);
         let previous = None;
-        Chunk::new(vec![Stored::new(Event { change, previous })]).unwrap()
+        Chunk::new(vec![Stored::new(Made { change, previous })]).unwrap()
     }
 
     #[test]

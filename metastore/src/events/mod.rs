@@ -2,8 +2,10 @@
 
 use bytes::Bytes;
 
+use crate::cold::Kept;
 use crate::{KeyRange, Record, Revision};
 
+mod catch_up;
 pub(crate) mod family;
 pub(crate) mod log;
 pub(crate) mod order;
@@ -18,6 +20,13 @@ pub struct Event {
     pub change: Change,
     /// What it was before, when known and asked for.
     pub previous: Option<Record>,
+}
+
+/// A change as it was made: what was there before may have left the memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    pub(crate) change: Change,
+    pub(crate) previous: Option<Kept>,
 }
 
 /// What a key became.

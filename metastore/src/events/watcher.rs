@@ -10,9 +10,11 @@ use std::task::{Context, Poll};
 
 use tokio::sync::futures::OwnedNotified;
 
+use super::catch_up::{Missing, Reading};
 use super::family::Family;
 use super::log::{Chunk, Held, Stored};
 use super::{Change, Event, EventBatch, Watch};
+use crate::cold::Kept;
 use crate::faults::{Fault, injected};
 use crate::index::Version;
 use crate::state::State;
@@ -38,6 +40,8 @@ pub struct Watcher {
     bare_through: Revision,
     /// The next revision to hand on.
     next: Revision,
+    /// Events up to where the cursor goes next, some of whose values are being read.
+    reading: Option<Reading>,
 }
 
 /// A wait for what may concern one watch; see [`Watcher::bell`]. It may ring for nothing.
@@ -76,6 +80,7 @@ impl Watcher {
             want_previous: watch.want_previous,
             bare_through: state.floor,
             next,
+            reading: None,
             shared,
         })
     }
@@ -127,11 +132,37 @@ impl Watcher {
     }
 
     /// What is there already, without waiting. `None` means the watch has everything visible, and
-    /// [`Watcher::through`] says up to where; a batch without events means there is more to look at.
+    /// [`Watcher::through`] says up to where, or that values are being read back, in which case the
+    /// bell rings once they are there; a batch without events means there is more to look at.
     ///
     /// # Errors
-    /// `Compacted` when compaction overtook the cursor.
+    /// `Compacted` when compaction overtook the cursor; `Corrupt` or `Io` when a value cannot be
+    /// read back.
     pub fn poll_now(&mut self) -> Result<Option<EventBatch>, Error> {
+        if let Some(reading) = &self.reading {
+            let Some(read) = reading.take() else {
+                return Ok(None);
+            };
+            self.reading = None;
+            let batch = read?;
+            self.next = batch.through.next();
+            return Ok(Some(batch));
+        }
+        let begin = self.next;
+        let mut missing = Missing::default();
+        let found = self.look(&mut missing)?;
+        let batch = match found {
+            Some(batch) if !missing.is_empty() => batch,
+            found => return Ok(found),
+        };
+        self.next = begin;
+        self.reading = Some(Reading::begin(&self.shared, self.family, batch, missing));
+        // Without a runtime it was read on the spot.
+        self.poll_now()
+    }
+
+    /// Moves the cursor; events whose values have left the memory lack them, and are told.
+    fn look(&mut self, missing: &mut Missing) -> Result<Option<EventBatch>, Error> {
         let state = self.shared.view();
         if self.next > state.revision {
             return Ok(None);
@@ -149,7 +180,8 @@ impl Watcher {
         }
         let mut events = Vec::new();
         let mut looked = 0;
-        while self.next <= state.revision && events.len() < BATCH_EVENTS && looked < LOOK_MAX {
+        let mut is_full = false;
+        while self.next <= state.revision && !is_full {
             let Some(chunks) = self.shared.log.chunks_from(self.next, CHUNKS) else {
                 return self.overtaken(events);
             };
@@ -161,8 +193,9 @@ impl Watcher {
                 if chunk.first > state.revision {
                     break;
                 }
-                looked += self.scan(chunk, &state, &mut events)?;
-                if events.len() >= BATCH_EVENTS || looked >= LOOK_MAX {
+                looked += self.scan(chunk, &state, &mut events, missing)?;
+                is_full = events.len() >= BATCH_EVENTS || looked >= LOOK_MAX || missing.is_much();
+                if is_full {
                     break;
                 }
             }
@@ -189,6 +222,7 @@ impl Watcher {
         chunk: &Chunk,
         state: &State,
         events: &mut Vec<Event>,
+        missing: &mut Missing,
     ) -> Result<usize, Error> {
         if self
             .family
@@ -201,13 +235,13 @@ impl Watcher {
         let mut looked = 0;
         for stored in chunk.changes.get(start..).unwrap_or_default() {
             let is_new = stored.revision != self.next.prev();
-            if is_new && events.len() >= BATCH_EVENTS {
+            if is_new && (events.len() >= BATCH_EVENTS || missing.is_much()) {
                 self.next = stored.revision;
                 return Ok(looked);
             }
             looked += 1;
             if self.wants(stored) {
-                let event = self.take(stored, state)?;
+                let event = self.take(stored, state, events.len(), missing)?;
                 let is_lost = stored.revision == self.bare_through
                     && matches!(event.change, Change::Delete { .. });
                 if !(is_lost && injected(Fault::DeleteAtFloorLost)) {
@@ -225,15 +259,46 @@ impl Watcher {
             && (self.range.contains(stored.key()) || injected(Fault::FilterLeaks))
     }
 
-    fn take(&self, stored: &Stored, state: &State) -> Result<Event, Error> {
-        let mut event = match &stored.held {
-            Held::Whole(event) => event.clone(),
-            Held::Key(key) => look_up(key, stored.revision, state)
-                .ok_or_else(|| compacted(stored.revision, &self.shared.view()))?,
+    /// The event of a change, to be the one at place `at`.
+    fn take(
+        &self,
+        stored: &Stored,
+        state: &State,
+        at: usize,
+        missing: &mut Missing,
+    ) -> Result<Event, Error> {
+        let wants_previous = self.want_previous && stored.revision > self.bare_through;
+        let (change, previous) = match &stored.held {
+            Held::Whole(made) => {
+                let previous = made.previous.as_ref().filter(|_| wants_previous);
+                (made.change.clone(), previous)
+            }
+            Held::Key(key) => {
+                let swept = || compacted(stored.revision, &self.shared.view());
+                let history = state.index.get(key).ok_or_else(swept)?;
+                let change = match history.exactly(stored.revision).ok_or_else(swept)? {
+                    Version::Put(kept) => Change::Put(kept.resident().unwrap_or_else(|| {
+                        missing.changed(at, kept);
+                        kept.bare(key)
+                    })),
+                    Version::Tombstone(revision) => Change::Delete {
+                        key: bytes::Bytes::copy_from_slice(key),
+                        revision: *revision,
+                    },
+                };
+                let before = || history.at(stored.revision.prev());
+                let previous = wants_previous.then(before).flatten();
+                (change, previous.and_then(Version::kept))
+            }
         };
-        if !self.want_previous || stored.revision <= self.bare_through {
-            event.previous = None;
-        }
+        let whole = |kept: &Kept| {
+            kept.resident().unwrap_or_else(|| {
+                missing.previous(at, kept);
+                kept.bare(stored.key())
+            })
+        };
+        let previous = previous.map(whole);
+        let mut event = Event { change, previous };
         spoil(&mut event);
         Ok(event)
     }
@@ -252,23 +317,6 @@ fn spoil(event: &mut Event) {
         let new = Record::new(record.key(), record.value(), at, at, 1, record.lease());
         event.change = Change::Put(new);
     }
-}
-
-/// Makes an event from the index; `None` when its version was swept.
-fn look_up(key: &[u8], revision: Revision, state: &State) -> Option<Event> {
-    let history = state.index.get(key)?;
-    let change = match history.exactly(revision)? {
-        Version::Put(record) => Change::Put(record.clone()),
-        Version::Tombstone(revision) => Change::Delete {
-            key: bytes::Bytes::copy_from_slice(key),
-            revision: *revision,
-        },
-    };
-    let previous = history.at(revision.prev()).and_then(Version::record);
-    Some(Event {
-        change,
-        previous: previous.cloned(),
-    })
 }
 
 fn compacted(requested: Revision, state: &State) -> Error {

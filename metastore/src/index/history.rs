@@ -17,7 +17,8 @@
 use std::sync::Arc;
 
 use super::tree::Weigh;
-use crate::{Record, Revision};
+use crate::Revision;
+use crate::cold::Kept;
 
 /// Versions a chunk holds: what a write to a hot key copies at most.
 const CHUNK: usize = 32;
@@ -25,28 +26,27 @@ const CHUNK: usize = 32;
 /// What one revision made of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
-    Put(Record),
+    Put(Kept),
     Tombstone(Revision),
 }
 
 impl Version {
     pub(crate) fn revision(&self) -> Revision {
         match self {
-            Version::Put(record) => record.mod_revision(),
+            Version::Put(kept) => kept.mod_revision(),
             Version::Tombstone(revision) => *revision,
         }
     }
 
-    pub(crate) fn record(&self) -> Option<&Record> {
+    pub(crate) fn kept(&self) -> Option<&Kept> {
         match self {
-            Version::Put(record) => Some(record),
+            Version::Put(kept) => Some(kept),
             Version::Tombstone(_) => None,
         }
     }
 
-    fn bytes(&self) -> u64 {
-        self.record()
-            .map_or(0, |record| record.encoded().len() as u64)
+    pub(crate) fn bytes(&self) -> u64 {
+        self.kept().map_or(0, |kept| kept.bytes() as u64)
     }
 }
 
@@ -88,9 +88,9 @@ impl History {
         &self.newest
     }
 
-    /// The key's record now, unless it is deleted.
-    pub(crate) fn live(&self) -> Option<&Record> {
-        self.newest.record()
+    /// The key's version now, unless it is deleted.
+    pub(crate) fn live(&self) -> Option<&Kept> {
+        self.newest.kept()
     }
 
     /// The version a read at `revision` sees.
@@ -188,7 +188,7 @@ impl Weigh for History {
 
     fn weight_at(&self, at: u64) -> u64 {
         let seen = self.at(Revision::new(at));
-        u64::from(seen.is_some_and(|version| version.record().is_some()))
+        u64::from(seen.is_some_and(|version| version.kept().is_some()))
     }
 
     fn stamp(&self) -> u64 {
@@ -199,11 +199,18 @@ impl Weigh for History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LeaseId;
+    use crate::{LeaseId, Record};
 
     fn put(revision: u64) -> Version {
         let at = Revision::new(revision);
-        Version::Put(Record::new(b"k", b"v", at, at, 1, LeaseId::NONE))
+        Version::Put(Kept::Whole(Record::new(
+            b"k",
+            b"v",
+            at,
+            at,
+            1,
+            LeaseId::NONE,
+        )))
     }
 
     fn revisions(history: &History) -> Vec<u64> {

@@ -163,7 +163,12 @@ impl<V: Weigh> Tree<V> {
 
     /// Walks over every entry, dead ones too.
     pub(crate) fn iter(&self) -> Walk<'_, V> {
-        let mut walk = self.range(b"", None, 0);
+        self.iter_from(b"")
+    }
+
+    /// The same from a key on.
+    pub(crate) fn iter_from(&self, start: &[u8]) -> Walk<'_, V> {
+        let mut walk = self.range(start, None, 0);
         walk.at = None;
         walk
     }

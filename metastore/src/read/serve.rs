@@ -3,18 +3,68 @@
 //! A plain read walks no further than its page and takes its count from the tree's sums. Sorting
 //! by another field and bounds on revisions read the whole range first, as they must.
 
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use crate::cold::{Kept, load};
 use crate::faults::{Fault, injected};
 use crate::index::{History, Version};
 use crate::read::{At, Projection, Range, RangeAnswer, Sort, SortBy};
 use crate::state::State;
 use crate::{Error, KeyRange, Record, Revision};
 
-/// Serves one read; `revision` is what the answer says the newest one is.
+/// Serves one read. Blocks where values have left the memory.
 ///
 /// # Errors
 /// `Future` or `Compacted` when the revision asked for cannot be read, `EmptyKey` for one key
-/// without a name.
+/// without a name; `Corrupt` or `Io` when a value cannot be read back.
 pub(crate) fn serve(state: &State, query: &Range) -> Result<RangeAnswer, Error> {
+    let (answer, cold) = look(state, query)?;
+    if cold.is_empty() {
+        return Ok(answer);
+    }
+    // A single key is likely to be read again; a list must not drive out what is hot.
+    let keeps = matches!(query.range, KeyRange::Key(_));
+    let records = load(&cold, keeps)?;
+    let mut loaded: HashMap<Revision, Vec<Record>> = HashMap::with_capacity(records.len());
+    for record in records {
+        let made = loaded.entry(record.mod_revision()).or_default();
+        made.push(record);
+    }
+    gather(state, query, |key, kept| {
+        let made = loaded.get(&kept.mod_revision());
+        let found = made.and_then(|made| made.iter().find(|record| record.key() == key));
+        // The state has not changed since the look, so nothing is missing that was cold then.
+        let found = found.cloned().or_else(|| kept.resident());
+        found.unwrap_or_else(|| kept.bare(key))
+    })
+}
+
+/// Serves one read as far as that goes without touching a file: what has left the memory stands
+/// there without its value, and is answered besides.
+///
+/// # Errors
+/// `Future`, `Compacted`, `EmptyKey`, as [`serve`].
+pub(crate) fn look(state: &State, query: &Range) -> Result<(RangeAnswer, Vec<Kept>), Error> {
+    let mut cold = Vec::new();
+    let answer = gather(state, query, |key, kept| {
+        kept.resident().unwrap_or_else(|| {
+            if query.projection == Projection::Full {
+                cold.push(kept.clone());
+            }
+            kept.bare(key)
+        })
+    })?;
+    Ok((answer, cold))
+}
+
+/// Finds what a read asks for, each version made into a record by `whole`.
+fn gather(
+    state: &State,
+    query: &Range,
+    mut whole: impl FnMut(&Bytes, &Kept) -> Record,
+) -> Result<RangeAnswer, Error> {
     let at = check(state, query)?;
     let mut answer = RangeAnswer {
         revision: state.revision,
@@ -24,8 +74,8 @@ pub(crate) fn serve(state: &State, query: &Range) -> Result<RangeAnswer, Error> 
         let found = state.index.get(key).and_then(|history| seen(history, at));
         answer.count = u64::from(found.is_some());
         if query.projection != Projection::CountOnly {
-            let kept = found.filter(|record| is_within(query, record));
-            answer.records.extend(kept.cloned());
+            let found = found.filter(|kept| is_within(query, kept));
+            answer.records.extend(found.map(|kept| whole(key, kept)));
         }
         return Ok(answer);
     }
@@ -35,9 +85,10 @@ pub(crate) fn serve(state: &State, query: &Range) -> Result<RangeAnswer, Error> 
         return Ok(answer);
     }
     let walk = state.index.range(start, end, at.get());
-    let records = walk.filter_map(|(_, history)| seen(history, at));
+    let mut kepts = walk.filter_map(|(key, history)| Some((key, seen(history, at)?)));
     if needs_all(query) {
-        let mut all: Vec<Record> = records.filter(|r| is_within(query, r)).cloned().collect();
+        let kept = kepts.filter(|(_, kept)| is_within(query, kept));
+        let mut all: Vec<Record> = kept.map(|(key, kept)| whole(key, kept)).collect();
         if let Some(sort) = query.sort {
             order(&mut all, sort);
         }
@@ -50,7 +101,10 @@ pub(crate) fn serve(state: &State, query: &Range) -> Result<RangeAnswer, Error> 
     let page = query.limit.unwrap_or(present).min(present);
     answer.more = page < present;
     answer.records.reserve_exact(page);
-    answer.records.extend(records.take(page).cloned());
+    let page = kepts.by_ref().take(page);
+    answer
+        .records
+        .extend(page.map(|(key, kept)| whole(key, kept)));
     if injected(Fault::CountIsPage) {
         answer.count = answer.records.len() as u64;
     }
@@ -83,8 +137,8 @@ pub(crate) fn check(state: &State, query: &Range) -> Result<Revision, Error> {
     Ok(requested)
 }
 
-fn seen(history: &History, at: Revision) -> Option<&Record> {
-    history.at(at).and_then(Version::record)
+fn seen(history: &History, at: Revision) -> Option<&Kept> {
+    history.at(at).and_then(Version::kept)
 }
 
 fn needs_all(query: &Range) -> bool {
@@ -98,12 +152,12 @@ fn needs_all(query: &Range) -> bool {
     bounded.iter().any(Option::is_some) || query.sort.is_some_and(|sort| sort != plain)
 }
 
-fn is_within(query: &Range, record: &Record) -> bool {
+fn is_within(query: &Range, kept: &Kept) -> bool {
     let inside = |(least, most): (Option<Revision>, Option<Revision>), revision: Revision| {
         least.is_none_or(|least| least <= revision) && most.is_none_or(|most| revision <= most)
     };
-    inside(query.mod_bounds, record.mod_revision())
-        && inside(query.create_bounds, record.create_revision())
+    inside(query.mod_bounds, kept.mod_revision())
+        && inside(query.create_bounds, kept.create_revision())
 }
 
 /// Sorts records that are in key order; equals keep it.

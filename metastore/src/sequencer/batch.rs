@@ -13,15 +13,16 @@ use bytes::BytesMut;
 use super::Sequencer;
 use super::request::{Answer, Decided, Request, Waiting};
 use crate::codec::{self, Entry, encode_delete, encode_put};
+use crate::cold::Kept;
 use crate::engine::Batch;
 use crate::events::log::{Chunk, Stored};
-use crate::events::{Change, Event};
+use crate::events::{Change, Made};
 use crate::faults::{Fault, injected, now_and_then};
 use crate::state::{State, is_put};
 use crate::stats::add;
 use crate::txn::Txn;
 use crate::txn::check::has_put;
-use crate::txn::evaluate::{delete_key, evaluate};
+use crate::txn::evaluate::{Refusal, delete_key, evaluate};
 use crate::{Error, LeaseId, Revision};
 
 /// Bytes after which a batch is closed: a sync of so much costs hardly more than one of a page.
@@ -34,6 +35,8 @@ pub(super) struct Open {
     previous: Revision,
     payload: BytesMut,
     changes: Vec<Stored>,
+    /// Values that may leave the memory once this is durable, and where in the payload they lie.
+    puts: Vec<(Kept, u64)>,
     decided: Vec<Decided>,
 }
 
@@ -43,6 +46,7 @@ impl Open {
             previous,
             payload: codec::payload(0),
             changes: Vec::new(),
+            puts: Vec::new(),
             decided: Vec::new(),
         }
     }
@@ -51,12 +55,17 @@ impl Open {
         self.payload.len() >= BATCH_BYTES || self.decided.len() >= BATCH_REQUESTS
     }
 
-    fn record(&mut self, events: Vec<Event>) {
+    fn record(&mut self, events: Vec<Made>, puts: Vec<Kept>) {
+        let mut puts = puts.into_iter();
         for (place, event) in events.into_iter().enumerate() {
             let is_delete = matches!(event.change, Change::Delete { .. });
             match &event.change {
                 _ if place > 0 && injected(Fault::HalfOfTransaction) => {}
-                Change::Put(record) => encode_put(&mut self.payload, record),
+                Change::Put(record) => {
+                    encode_put(&mut self.payload, record);
+                    let at = self.payload.len() - record.encoded().len();
+                    self.puts.extend(puts.next().map(|put| (put, at as u64)));
+                }
                 Change::Delete { key, revision } => {
                     encode_delete(&mut self.payload, key, *revision);
                 }
@@ -170,7 +179,7 @@ impl Sequencer {
             payload: open.payload.freeze(),
         };
         add(&self.shared.counters.log_bytes, batch.payload.len());
-        self.send_new(batch, Chunk::new(open.changes), open.decided);
+        self.send_new(batch, Chunk::new(open.changes), open.puts, open.decided);
     }
 }
 
@@ -181,14 +190,20 @@ fn decide_txn(state: &mut State, txn: &Txn, open: &mut Open) -> Verdict {
             if !outcome.answer.succeeded && injected(Fault::LostCompareTakes) {
                 state.revision = state.revision.next();
             }
-            open.record(outcome.events);
+            open.record(outcome.events, outcome.puts);
             Verdict {
                 answer: Answer::Txn(outcome.answer),
                 looked_at: outcome.looked_at,
                 grows,
             }
         }
-        Err(error) => Verdict::gated(Answer::Refused(error)),
+        Err(Refusal::Error(error)) => Verdict::gated(Answer::Refused(error)),
+        // What is not in memory is durable, and nothing was done: said at once.
+        Err(Refusal::Cold(kepts)) => Verdict {
+            answer: Answer::Cold(kepts),
+            looked_at: Revision::ZERO,
+            grows: false,
+        },
     }
 }
 
@@ -220,11 +235,11 @@ fn decide_revoke(state: &mut State, id: LeaseId, open: &mut Open) -> Verdict {
         }
         delete_key(state, key, revision)
     });
-    let events: Vec<Event> = gone.collect();
+    let events: Vec<Made> = gone.collect();
     if !events.is_empty() {
         state.revision = revision;
     }
-    open.record(events);
+    open.record(events, Vec::new());
     state.forget_lease(id);
     Entry::Revoke(id).encode(&mut open.payload);
     Verdict::gated(Answer::Revision(state.revision))

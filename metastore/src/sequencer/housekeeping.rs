@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::inbox::Message;
 use super::request::{Request, Waiting};
@@ -17,6 +18,9 @@ const EXPIRE_STEP: usize = 16;
 const SWEEP_STEP: usize = 128;
 /// Chunks of changes looked at in one turn.
 const SWEEP_CHUNKS: usize = 4;
+
+/// How long after one for which there was no room a checkpoint is tried again.
+const CHECKPOINT_PAUSE: Duration = Duration::from_secs(2);
 
 impl Sequencer {
     /// Queues the end of leases whose time is over.
@@ -114,14 +118,15 @@ impl Sequencer {
         let is_idle = is_idle && !self.window.has_marked();
         let has_grown = self.bytes_since_checkpoint >= options.checkpoint_every_bytes;
         let can_shrink = || {
-            let is_over = || self.shared.engine.size() > options.quota_bytes;
             let is_swept = self.has_swept_since_checkpoint && !self.has_sweep();
-            is_swept && (self.was_short_of_space || is_over())
+            is_swept && (self.was_short_of_space || self.shared.is_nearly_full())
         };
         let is_asked = !self.defragment_next.is_empty() && !self.has_sweep();
-        if !is_idle || !(has_grown || is_asked || can_shrink()) {
+        let is_put_off = || self.checkpoint_after.is_some_and(|at| Instant::now() < at);
+        if !is_idle || !(has_grown || is_asked || can_shrink()) || (!is_asked && is_put_off()) {
             return;
         }
+        self.checkpoint_after = None;
         self.defragment_now.append(&mut self.defragment_next);
         self.bytes_since_checkpoint = 0;
         self.has_swept_since_checkpoint = false;
@@ -134,7 +139,13 @@ impl Sequencer {
                 let state = shared.view();
                 let mut chunks = Checkpoint::of(&state, &shared.log);
                 let engine = &shared.engine;
-                engine.checkpoint(epoch, state.revision, &mut chunks)?;
+                let places = engine.checkpoint_placed(epoch, state.revision, &mut chunks)?;
+                chunks.settle(&places);
+                if shared.residence.is_some() {
+                    // What was there before these events may be in no checkpoint any more, and
+                    // would keep an older file.
+                    shared.log.slim_through(state.floor);
+                }
                 engine.trim()
             };
             // The sequencer must hear of its end however it ends, or closing would wait for ever.
@@ -171,6 +182,12 @@ impl Sequencer {
         match result {
             Ok(()) => add(&self.shared.counters.checkpoints, 1),
             Err(error) => {
+                if matches!(error, Error::NoSpace) {
+                    // What was swept still has to be left out, once there is room for that.
+                    self.has_swept_since_checkpoint = true;
+                    self.was_short_of_space = true;
+                    self.checkpoint_after = Some(Instant::now() + CHECKPOINT_PAUSE);
+                }
                 add(&self.shared.counters.checkpoints_failed, 1);
                 tracing::warn!(%error, "checkpoint failed, the log keeps growing");
             }

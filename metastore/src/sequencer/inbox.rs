@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::request::Waiting;
 use crate::Error;
-use crate::engine::AppendOutcome;
+use crate::engine::{self, AppendOutcome};
 
 /// Callers that may wait for room, for each unit of it: far more than a loaded apiserver has
 /// requests open, and still only some hundred bytes each.
@@ -23,8 +23,8 @@ const LINE_PER_UNIT: usize = 2;
 pub(crate) enum Message {
     /// Somebody wants something done.
     Request(Waiting),
-    /// The engine knows what became of an append.
-    Outcome(u64, AppendOutcome),
+    /// The engine knows what became of an append, and perhaps where its payload lies.
+    Outcome(u64, AppendOutcome, Option<engine::Place>),
     /// The background checkpoint is over.
     Checkpointed(Result<(), Error>),
     /// Write a checkpoint soon; the sender learns what came of it.

@@ -10,14 +10,14 @@ use std::task::Context;
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 
+use super::request::Said;
 use crate::Error;
-use crate::txn::TxnAnswer;
 
 /// The answer to the write that was posted under a number.
 #[derive(Debug)]
 pub(crate) struct Letter {
     pub(crate) ticket: u64,
-    pub(crate) outcome: Result<TxnAnswer, Error>,
+    pub(crate) outcome: Result<Said, Error>,
 }
 
 /// The box.
@@ -72,14 +72,14 @@ impl Envelope {
     }
 
     /// Sends the answer and wakes its reader at once.
-    pub(crate) fn send(mut self, outcome: Result<TxnAnswer, Error>) {
+    pub(crate) fn send(mut self, outcome: Result<Said, Error>) {
         self.is_sent = true;
         let ticket = self.ticket;
         self.mailbox.put_alone(Letter { ticket, outcome });
     }
 
     /// Sends the answer, and leaves it to `round` to wake its reader.
-    fn send_with(mut self, outcome: Result<TxnAnswer, Error>, round: &mut Round) {
+    fn send_with(mut self, outcome: Result<Said, Error>, round: &mut Round) {
         self.is_sent = true;
         let ticket = self.ticket;
         if self.mailbox.put(Letter { ticket, outcome }) {
@@ -107,7 +107,7 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    pub(crate) fn add(&mut self, envelope: Envelope, outcome: Result<TxnAnswer, Error>) {
+    pub(crate) fn add(&mut self, envelope: Envelope, outcome: Result<Said, Error>) {
         envelope.send_with(outcome, self);
     }
 
@@ -126,6 +126,7 @@ mod tests {
 
     use super::*;
     use crate::Revision;
+    use crate::txn::TxnAnswer;
 
     #[derive(Default)]
     struct Rung(AtomicUsize);
@@ -136,12 +137,12 @@ mod tests {
         }
     }
 
-    fn answer(revision: u64) -> Result<TxnAnswer, Error> {
-        Ok(TxnAnswer {
+    fn answer(revision: u64) -> Result<Said, Error> {
+        Ok(Said::Answer(TxnAnswer {
             revision: Revision::new(revision),
             succeeded: true,
             answers: Vec::new(),
-        })
+        }))
     }
 
     #[test]

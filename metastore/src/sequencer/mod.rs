@@ -71,6 +71,8 @@ pub(crate) struct Sequencer {
     /// Who waits for a checkpoint that is not begun yet, and for the one being written.
     defragment_next: Vec<oneshot::Sender<Result<(), Error>>>,
     defragment_now: Vec<oneshot::Sender<Result<(), Error>>>,
+    /// When one that failed for want of room is tried again.
+    checkpoint_after: Option<Instant>,
     closing: Option<Vec<oneshot::Sender<()>>>,
 }
 
@@ -110,6 +112,7 @@ impl Sequencer {
             is_checkpointing: false,
             defragment_next: Vec::new(),
             defragment_now: Vec::new(),
+            checkpoint_after: None,
             closing: None,
             state: found.state,
             shared,
@@ -157,7 +160,7 @@ impl Sequencer {
     fn receive(&mut self, message: Message) {
         match message {
             Message::Request(waiting) => self.queue.push_back(waiting),
-            Message::Outcome(token, outcome) => self.window.report(token, outcome),
+            Message::Outcome(token, outcome, place) => self.window.report(token, outcome, place),
             Message::Checkpointed(result) => self.checkpointed(result),
             Message::Defragment(done) => self.defragment_next.push(done),
             Message::Close(done) => self.closing.get_or_insert_default().extend(done),
@@ -172,15 +175,17 @@ impl Sequencer {
         if self.has_sweep() {
             return Some(Duration::ZERO);
         }
-        let resend = self.resend.map(|resend| {
-            let left = resend.at.saturating_duration_since(Instant::now());
+        let until = |at: Instant| {
+            let left = at.saturating_duration_since(Instant::now());
             left.max(Duration::from_millis(1))
-        });
+        };
+        let resend = self.resend.map(|resend| until(resend.at));
+        let checkpoint = self.checkpoint_after.map(until);
         let expiry = self.shared.expiry.lock().next().map(|at| {
             let left = at.saturating_duration_since(self.shared.now());
             left.clamp(Duration::from_millis(1), LEASE_TICK)
         });
-        resend.into_iter().chain(expiry).min()
+        resend.into_iter().chain(checkpoint).chain(expiry).min()
     }
 
     fn is_finished(&self) -> bool {
@@ -210,6 +215,9 @@ impl Sequencer {
         }
         self.refuse_queued();
         self.shared.log.ring_all();
+        if let Some(residence) = &self.shared.residence {
+            residence.stop();
+        }
         for done in self.closing.into_iter().flatten() {
             // Whoever closed may have stopped waiting.
             let _gone = done.send(());

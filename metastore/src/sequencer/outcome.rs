@@ -7,11 +7,13 @@ use super::inbox::Message;
 use super::request::{Answer, Decided, Request};
 use super::window::{InFlight, Phase, Verdict};
 use super::{Resend, Sequencer};
-use crate::engine::{AppendOutcome, Batch};
+use crate::cold::Kept;
+use crate::engine::{AppendOutcome, Batch, Place};
 use crate::events::log::Chunk;
 use crate::faults::{Fault, injected};
 use crate::state::State;
 use crate::stats::add;
+use crate::store::Shared;
 use crate::{Error, Revision};
 
 /// The first pause before an uncertain batch is sent again; each further one is twice as long.
@@ -21,8 +23,38 @@ const RESEND_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How long an expired lease waits for space when there was none to record its end.
 const EXPIRE_PAUSE: Duration = Duration::from_secs(1);
 
+/// An append whose outcome the engine has yet to say. One that is let go without a word (its thread
+/// panicked) is as good as failed: nobody knows whether it was written.
+struct Unsaid {
+    /// Taken when it is said.
+    shared: Option<Arc<Shared>>,
+    token: u64,
+}
+
+impl Unsaid {
+    fn say(&mut self, outcome: AppendOutcome, place: Option<Place>) {
+        if let Some(shared) = self.shared.take() {
+            let message = Message::Outcome(self.token, outcome, place);
+            shared.inbox.send(message);
+        }
+    }
+}
+
+impl Drop for Unsaid {
+    fn drop(&mut self) {
+        let reason = "the engine let an append go without saying what became of it".to_owned();
+        self.say(AppendOutcome::Failed { reason }, None);
+    }
+}
+
 impl Sequencer {
-    pub(super) fn send_new(&mut self, batch: Batch, chunk: Option<Chunk>, decided: Vec<Decided>) {
+    pub(super) fn send_new(
+        &mut self,
+        batch: Batch,
+        chunk: Option<Chunk>,
+        puts: Vec<(Kept, u64)>,
+        decided: Vec<Decided>,
+    ) {
         self.bytes_since_checkpoint += batch.payload.len() as u64;
         let token = self.append(batch.clone());
         self.window.batches.push_back(InFlight {
@@ -31,6 +63,8 @@ impl Sequencer {
             batch,
             state: self.state.clone(),
             chunk,
+            puts,
+            place: None,
             decided,
             phase: Phase::Sent,
             is_doubted: false,
@@ -40,11 +74,13 @@ impl Sequencer {
     fn append(&mut self, batch: Batch) -> u64 {
         self.token += 1;
         let token = self.token;
-        let shared = Arc::clone(&self.shared);
-        let done = move |outcome| {
-            shared.inbox.send(Message::Outcome(token, outcome));
+        let mut unsaid = Unsaid {
+            shared: Some(Arc::clone(&self.shared)),
+            token,
         };
-        self.shared.engine.append(self.epoch, batch, Box::new(done));
+        let done = move |outcome, place| unsaid.say(outcome, place);
+        let engine = &self.shared.engine;
+        engine.append_placed(self.epoch, batch, Box::new(done));
         token
     }
 
@@ -96,6 +132,11 @@ impl Sequencer {
     /// before the state that has them, and both before anybody is told.
     fn publish(&mut self, head: InFlight) {
         add(&self.shared.counters.batches, 1);
+        if let Some(payload) = head.place {
+            for (put, at) in &head.puts {
+                put.move_to(payload.after(*at));
+            }
+        }
         let mask = head.chunk.as_ref().map_or(0, |chunk| chunk.mask);
         if let Some(chunk) = head.chunk {
             self.shared.log.push(chunk);

@@ -5,23 +5,34 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::mailbox::{Envelope, Round};
+use crate::cold::Kept;
 use crate::txn::evaluate::restamp;
 use crate::txn::{Txn, TxnAnswer};
 use crate::{Error, LeaseId, Revision};
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
+/// What a transaction is answered.
+#[derive(Debug)]
+pub(crate) enum Said {
+    /// It was run.
+    Answer(TxnAnswer),
+    /// Nothing was done: it needs these values, which are not in memory. It may be asked for again
+    /// while they are held.
+    Cold(Txn, Vec<Kept>),
+}
+
 /// Where the answer to a transaction goes.
 pub(crate) enum TxnReply {
     /// To one caller, who waits for it alone.
-    Once(Reply<TxnAnswer>),
+    Once(Reply<Said>),
     /// To a reader of many.
     Post(Envelope),
 }
 
 impl TxnReply {
     /// A caller that gave up does not want the answer: nothing to do.
-    fn send(self, outcome: Result<TxnAnswer, Error>) {
+    fn send(self, outcome: Result<Said, Error>) {
         match self {
             TxnReply::Once(reply) => drop(reply.send(outcome)),
             TxnReply::Post(envelope) => envelope.send(outcome),
@@ -66,6 +77,7 @@ impl Waiting {
 /// What a request came to.
 pub(crate) enum Answer {
     Txn(TxnAnswer),
+    Cold(Vec<Kept>),
     Revision(Revision),
     Granted(LeaseId, Duration),
     Refused(Error),
@@ -84,9 +96,12 @@ impl Decided {
     pub(crate) fn say(self, round: &mut Round) {
         match (self.waiting.request, self.answer) {
             (Request::Txn(_, TxnReply::Post(envelope)), Answer::Txn(answer)) => {
-                round.add(envelope, Ok(answer));
+                round.add(envelope, Ok(Said::Answer(answer)));
             }
-            (Request::Txn(_, reply), Answer::Txn(answer)) => reply.send(Ok(answer)),
+            (Request::Txn(_, reply), Answer::Txn(answer)) => reply.send(Ok(Said::Answer(answer))),
+            (Request::Txn(txn, reply), Answer::Cold(kepts)) => {
+                reply.send(Ok(Said::Cold(txn, kepts)));
+            }
             (
                 Request::Compact(_, reply) | Request::Revoke(_, reply),
                 Answer::Revision(revision),

@@ -15,7 +15,8 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::request::Decided;
-use crate::engine::{AppendOutcome, Batch};
+use crate::cold::Kept;
+use crate::engine::{AppendOutcome, Batch, Place};
 use crate::events::log::Chunk;
 use crate::state::State;
 
@@ -33,6 +34,10 @@ pub(crate) struct InFlight {
     /// What readers see once it is durable.
     pub(crate) state: State,
     pub(crate) chunk: Option<Chunk>,
+    /// Values that may leave the memory once it is durable, and where in the payload they lie.
+    pub(crate) puts: Vec<(Kept, u64)>,
+    /// Where the payload lies, when the engine has said so.
+    pub(crate) place: Option<Place>,
     pub(crate) decided: Vec<Decided>,
     pub(crate) phase: Phase,
     /// An append of it was uncertain: it may be in the log whatever a later append says.
@@ -108,9 +113,10 @@ impl Window {
     }
 
     /// Notes an outcome.
-    pub(crate) fn report(&mut self, token: u64, outcome: AppendOutcome) {
+    pub(crate) fn report(&mut self, token: u64, outcome: AppendOutcome, place: Option<Place>) {
         let batch = self.batches.iter_mut().find(|b| b.token == token);
         if let Some(batch) = batch {
+            batch.place = place;
             batch.phase = Phase::Known(outcome);
         }
     }

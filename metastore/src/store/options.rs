@@ -11,6 +11,10 @@ pub struct StoreOptions {
     /// Bytes of records the event ring keeps at hand; watchers further behind are served from the
     /// index, at the price of a look-up an event.
     pub ring_bytes: usize,
+    /// Bytes of values that may stay in memory, the ring's among them; others are read back from the
+    /// disk when they are wanted. `None` keeps all. Keys, the index and what requests are using come
+    /// on top; `DESIGN.md` says how much.
+    pub memory_limit_bytes: Option<usize>,
     /// Room for requests queued and undecided, in units: one a request and one a KiB of it.
     pub queue_units: usize,
     /// Bytes on stable storage above which puts are refused; deletes and compaction go on.
@@ -33,6 +37,7 @@ impl Default for StoreOptions {
             holder: "sluice".to_owned(),
             // Some ten seconds of 5000 writes/s of 1 KiB, with what was there before.
             ring_bytes: 128 << 20,
+            memory_limit_bytes: None,
             // 64 MiB of requests, or as many small ones: 20 times what 300 connections have open.
             queue_units: 64 << 10,
             // etcd's own advice for the largest store.

@@ -10,7 +10,8 @@
 
 use bytes::Bytes;
 
-use crate::events::{Change, Event};
+use crate::cold::Kept;
+use crate::events::{Change, Made};
 use crate::index::History;
 use crate::read::{At, Projection, Range, serve};
 use crate::state::State;
@@ -22,20 +23,41 @@ use crate::{Error, KeyRange, LeaseId, Record, Revision};
 pub(crate) struct Outcome {
     pub(crate) answer: TxnAnswer,
     /// Its changes, in the order made; all of one revision.
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<Made>,
+    /// What the index keeps of its puts, in their order, where that may leave the memory.
+    pub(crate) puts: Vec<Kept>,
     /// The newest revision that its answer depends on: what must be durable before it is given.
     pub(crate) looked_at: Revision,
+}
+
+/// Why a transaction was not run; the state is then untouched.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It cannot be, as it stands.
+    Error(Error),
+    /// It needs values that have left the memory: read them, hold them, and try again. Nothing here
+    /// waits for a file, since all other writes wait behind it.
+    Cold(Vec<Kept>),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Refusal::Error(error)
+    }
 }
 
 /// Runs `txn`, which passed [`super::check::check`], and moves the state on when it wrote.
 ///
 /// # Errors
-/// `LeaseNotFound`, `KeyNotFound`, or what a read in it answered; the state is then untouched.
-pub(crate) fn evaluate(state: &mut State, txn: &Txn) -> Result<Outcome, Error> {
+/// `LeaseNotFound`, `KeyNotFound`, or what a read in it answered; values that are not in memory.
+pub(crate) fn evaluate(state: &mut State, txn: &Txn) -> Result<Outcome, Refusal> {
     let mut run = Run {
         revision: state.revision.next(),
         events: Vec::new(),
+        puts: Vec::new(),
         looked_at: Revision::ZERO,
+        cold: Vec::new(),
+        held: Vec::new(),
         state,
     };
     let answer = match (txn.compares.as_slice(), txn.success.as_slice()) {
@@ -46,19 +68,25 @@ pub(crate) fn evaluate(state: &mut State, txn: &Txn) -> Result<Outcome, Error> {
             } else {
                 &txn.failure
             };
+            // Before anything else: which branch runs may hang on it.
+            run.check_cold()?;
             run.check_ops(ops)?;
+            run.check_cold()?;
             run.branch(succeeded, ops, &mut [].iter())
         }
         _ => {
             let mut plan = Vec::new();
             run.settle(txn, &mut plan);
+            run.check_cold()?;
             run.check_branches(txn, &mut plan.iter())?;
+            run.check_cold()?;
             run.whole(txn, &mut plan.iter())
         }
     };
     let Run {
         revision,
         events,
+        puts,
         looked_at,
         ..
     } = run;
@@ -75,6 +103,7 @@ pub(crate) fn evaluate(state: &mut State, txn: &Txn) -> Result<Outcome, Error> {
     Ok(Outcome {
         answer,
         events,
+        puts,
         looked_at,
     })
 }
@@ -106,11 +135,36 @@ struct Run<'a> {
     state: &'a mut State,
     /// What its writes are stamped with, if there are any.
     revision: Revision,
-    events: Vec<Event>,
+    events: Vec<Made>,
+    puts: Vec<Kept>,
     looked_at: Revision,
+    /// What it needs and is not in memory; when there is any, nothing is run.
+    cold: Vec<Kept>,
+    /// What it needs, kept in memory until it has run.
+    held: Vec<Record>,
 }
 
 impl Run<'_> {
+    /// # Errors
+    /// What is needed and not in memory.
+    fn check_cold(&mut self) -> Result<(), Refusal> {
+        if self.cold.is_empty() {
+            return Ok(());
+        }
+        Err(Refusal::Cold(std::mem::take(&mut self.cold)))
+    }
+
+    /// Holds what a read will find, or notes it as cold.
+    fn need(&mut self, query: &Range) -> Result<(), Error> {
+        if self.state.residence.is_none() || query.projection != Projection::Full {
+            return serve::check(self.state, query).map(drop);
+        }
+        let (answer, cold) = serve::look(self.state, query)?;
+        self.held.extend(answer.records);
+        self.cold.extend(cold);
+        Ok(())
+    }
+
     /// Notes, depth first, which branch of each transaction runs.
     fn settle(&mut self, txn: &Txn, plan: &mut Vec<bool>) {
         let succeeded = txn.compares.iter().all(|compare| self.holds(compare));
@@ -137,7 +191,13 @@ impl Run<'_> {
     fn check_ops(&mut self, ops: &[Op]) -> Result<(), Error> {
         for op in ops {
             match op {
-                Op::Range(query) => drop(serve::check(self.state, query)?),
+                // Operations before it may make room in its page for keys behind.
+                Op::Range(query) if ops.len() > 1 && query.limit.is_some() => {
+                    let limit = None;
+                    let query = query.clone();
+                    self.need(&Range { limit, ..query })?;
+                }
+                Op::Range(query) => self.need(query)?,
                 Op::Put(put) => {
                     let lease = put.lease.unwrap_or_default();
                     if lease.is_some() && self.state.lease(lease).is_none() {
@@ -147,6 +207,12 @@ impl Run<'_> {
                     if keeps && self.state.live(&put.key).is_none() {
                         return Err(Error::KeyNotFound);
                     }
+                    if put.value.is_none() || put.want_previous {
+                        self.need(&Range::of(KeyRange::Key(put.key.clone())))?;
+                    }
+                }
+                Op::Delete(delete) if delete.want_previous => {
+                    self.need(&Range::of(delete.range.clone()))?;
                 }
                 Op::Delete(_) | Op::Txn(_) => {}
             }
@@ -178,29 +244,40 @@ impl Run<'_> {
             KeyRange::Key(key) => self.look(key),
             _ => self.looked_at = self.state.revision,
         }
-        // Checked before anything ran, and nothing since could make it fail.
-        OpAnswer::Range(serve::serve(self.state, query).unwrap_or_default())
+        // Checked before anything ran, and nothing since could make it fail: what it finds is held
+        // or new, hence in memory.
+        let found = serve::look(self.state, query);
+        OpAnswer::Range(found.map(|(answer, _none)| answer).unwrap_or_default())
     }
 
     fn put(&mut self, put: &Put) -> Option<Record> {
         let revision = self.revision;
-        let (record, previous) = self.state.put(&put.key, |previous| {
-            let value = match (&put.value, previous) {
-                (Some(value), _) => value,
-                (None, Some(kept)) => kept.value(),
-                (None, None) => &Bytes::new(),
+        let mut made = None;
+        let (kept, previous) = self.state.put(&put.key, |previous| {
+            // Held, so that it is in memory.
+            let kept = || previous.and_then(Kept::resident);
+            let value = match &put.value {
+                Some(value) => value,
+                None => &kept().map(|kept| kept.value().clone()).unwrap_or_default(),
             };
-            let kept = || previous.map_or(LeaseId::NONE, Record::lease);
+            let kept = || previous.map_or(LeaseId::NONE, Kept::lease);
             let lease = put.lease.unwrap_or_else(kept);
-            let create = previous.map_or(revision, Record::create_revision);
-            let version = previous.map_or(0, Record::version) + 1;
-            Record::new(&put.key, value, create, revision, version, lease)
+            let create = previous.map_or(revision, Kept::create_revision);
+            let version = previous.map_or(0, Kept::version) + 1;
+            let record = Record::new(&put.key, value, create, revision, version, lease);
+            made = Some(record.clone());
+            record
         });
-        self.events.push(Event {
-            change: Change::Put(record),
-            previous: previous.clone(),
-        });
-        previous.filter(|_| put.want_previous)
+        if let Kept::Cell(_) = kept {
+            self.puts.push(kept);
+        }
+        let answer = previous.as_ref().filter(|_| put.want_previous);
+        let answer = answer.and_then(Kept::resident);
+        if let Some(record) = made {
+            let change = Change::Put(record);
+            self.events.push(Made { change, previous });
+        }
+        answer
     }
 
     fn delete(&mut self, delete: &Delete) -> OpAnswer {
@@ -224,7 +301,8 @@ impl Run<'_> {
         for key in keys {
             if let Some(event) = delete_key(self.state, &key, self.revision) {
                 count += 1;
-                gone.extend(event.previous.clone().filter(|_| delete.want_previous));
+                let previous = event.previous.as_ref().filter(|_| delete.want_previous);
+                gone.extend(previous.and_then(Kept::resident));
                 self.events.push(event);
             }
         }
@@ -241,28 +319,30 @@ impl Run<'_> {
             let history = self.state.index.get(key);
             let seen = history.map(|history| history.newest().revision());
             self.looked_at = self.looked_at.max(seen.unwrap_or_default());
-            return matches(compare, history.and_then(History::live));
+            let kept = history.and_then(History::live);
+            return compares(compare, kept, &mut self.cold, &mut self.held);
         }
         self.looked_at = self.state.revision;
         let (start, end) = (compare.range.start(), compare.range.end());
         let walk = self.state.index.range(start, end, self.revision.get());
         let mut live = walk.filter_map(|(_, history)| history.live()).peekable();
+        let (cold, held) = (&mut self.cold, &mut self.held);
         if live.peek().is_none() {
             // Over no keys at all, etcd compares once with an absent key.
-            return matches(compare, None);
+            return compares(compare, None, cold, held);
         }
-        live.all(|record| matches(compare, Some(record)))
+        live.all(|kept| compares(compare, Some(kept), cold, held))
     }
 }
 
 /// Deletes one key at `revision`, if it is there.
-pub(crate) fn delete_key(state: &mut State, key: &[u8], revision: Revision) -> Option<Event> {
-    let record = state.live(key)?;
-    // The record's own key may be a slice of a large value: the event keeps only the key alive.
-    let key = Bytes::copy_from_slice(record.key());
+pub(crate) fn delete_key(state: &mut State, key: &[u8], revision: Revision) -> Option<Made> {
+    state.live(key)?;
+    // The caller's key may be a slice of a large value: the event keeps only the key alive.
+    let key = Bytes::copy_from_slice(key);
     let previous = state.delete(&key, revision);
     let change = Change::Delete { key, revision };
-    Some(Event { change, previous })
+    Some(Made { change, previous })
 }
 
 fn pick(txn: &Txn, succeeded: bool) -> &[Op] {
@@ -273,16 +353,31 @@ fn pick(txn: &Txn, succeeded: bool) -> &[Op] {
     }
 }
 
-fn matches(compare: &Compare, record: Option<&Record>) -> bool {
+/// Whether a version stands as it must. One whose value is not in memory is noted and taken to do
+/// so: nothing comes of it.
+fn compares(
+    compare: &Compare,
+    kept: Option<&Kept>,
+    cold: &mut Vec<Kept>,
+    held: &mut Vec<Record>,
+) -> bool {
     let ordering = match &compare.target {
-        Target::Version(given) => record.map_or(0, Record::version).cmp(given),
-        Target::Create(given) => revision_of(record, Record::create_revision).cmp(given),
-        Target::Mod(given) => revision_of(record, Record::mod_revision).cmp(given),
-        Target::Lease(given) => record.map_or(LeaseId::NONE, Record::lease).cmp(given),
-        Target::Value(given) => match record {
-            Some(record) => record.value().cmp(given),
-            None => return false,
-        },
+        Target::Version(given) => kept.map_or(0, Kept::version).cmp(given),
+        Target::Create(given) => revision_of(kept, Kept::create_revision).cmp(given),
+        Target::Mod(given) => revision_of(kept, Kept::mod_revision).cmp(given),
+        Target::Lease(given) => kept.map_or(LeaseId::NONE, Kept::lease).cmp(given),
+        Target::Value(given) => {
+            let Some(kept) = kept else { return false };
+            let Some(record) = kept.resident() else {
+                cold.push(kept.clone());
+                return true;
+            };
+            let ordering = record.value().cmp(given);
+            if let Kept::Cell(_) = kept {
+                held.push(record);
+            }
+            ordering
+        }
     };
     match compare.relation {
         Relation::Equal => ordering.is_eq(),
@@ -292,6 +387,6 @@ fn matches(compare: &Compare, record: Option<&Record>) -> bool {
     }
 }
 
-fn revision_of(record: Option<&Record>, field: impl Fn(&Record) -> Revision) -> Revision {
-    record.map_or(Revision::ZERO, field)
+fn revision_of(kept: Option<&Kept>, field: impl Fn(&Kept) -> Revision) -> Revision {
+    kept.map_or(Revision::ZERO, field)
 }

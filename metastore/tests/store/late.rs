@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use sluice_metastore::engine::memory::Memory;
-use sluice_metastore::engine::{AppendDone, AppendOutcome, Batch, Engine, Epoch, Recovered};
+use sluice_metastore::engine::{AppendOutcome, Batch, Engine, Epoch, Place, PlacedDone, Recovered};
 use sluice_metastore::{Error, LeaseId, Revision, Store, StoreOptions};
 
 use crate::common::*;
@@ -22,7 +22,7 @@ struct Late {
 #[derive(Default)]
 struct Held {
     is_holding: bool,
-    unsaid: Vec<(AppendDone, AppendOutcome)>,
+    unsaid: Vec<(PlacedDone, AppendOutcome)>,
     appended: usize,
     /// Of each checkpoint, whether outcomes were unsaid when it began.
     checkpoints: Vec<bool>,
@@ -50,7 +50,7 @@ impl Late {
             std::mem::take(&mut held.unsaid)
         });
         for (done, outcome) in unsaid {
-            done(outcome);
+            done(outcome, None);
         }
     }
 }
@@ -60,15 +60,15 @@ impl Engine for Late {
         self.memory.acquire(holder)
     }
 
-    fn recover(
+    fn recover_placed(
         &self,
         epoch: Epoch,
-        sink: &mut dyn FnMut(Recovered) -> Result<(), Error>,
+        sink: &mut dyn FnMut(Recovered, Option<Place>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.memory.recover(epoch, sink)
+        self.memory.recover_placed(epoch, sink)
     }
 
-    fn append(&self, epoch: Epoch, batch: Batch, done: AppendDone) {
+    fn append_placed(&self, epoch: Epoch, batch: Batch, done: PlacedDone) {
         self.change(|held| held.appended += 1);
         let late = self.clone();
         let late_done = move |outcome| {
@@ -80,7 +80,7 @@ impl Engine for Late {
                 Some((done, outcome))
             });
             if let Some((done, outcome)) = now {
-                done(outcome);
+                done(outcome, None);
             }
         };
         self.memory.append(epoch, batch, Box::new(late_done));
@@ -90,12 +90,12 @@ impl Engine for Late {
         self.memory.resume(epoch);
     }
 
-    fn checkpoint(
+    fn checkpoint_placed(
         &self,
         epoch: Epoch,
         at: Revision,
-        chunks: &mut dyn Iterator<Item = Bytes>,
-    ) -> Result<(), Error> {
+        chunks: &mut dyn Iterator<Item = Result<Bytes, Error>>,
+    ) -> Result<Vec<Place>, Error> {
         let mut held = self.shared.0.lock();
         while held.is_holding && held.unsaid.is_empty() {
             self.shared.1.wait(&mut held);
@@ -103,7 +103,7 @@ impl Engine for Late {
         let is_unsaid = !held.unsaid.is_empty();
         held.checkpoints.push(is_unsaid);
         drop(held);
-        self.memory.checkpoint(epoch, at, chunks)
+        self.memory.checkpoint_placed(epoch, at, chunks)
     }
 
     fn trim(&self) -> Result<(), Error> {

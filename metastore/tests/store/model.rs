@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proptest::prelude::*;
+use sluice_metastore::engine::embedded::faulty::FaultyDisk;
+use sluice_metastore::engine::embedded::{Embedded, EmbeddedOptions};
 use sluice_metastore::engine::memory::{Memory, Script};
 use sluice_metastore::events::Change;
 use sluice_metastore::read::{At, Projection, Range};
@@ -305,16 +307,52 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 struct Run {
-    engine: Arc<Memory>,
+    under: Under,
     store: Store,
     model: Model,
 }
 
-fn options() -> StoreOptions {
-    StoreOptions {
-        ring_bytes: 1500,
-        checkpoint_every_bytes: 800,
-        ..StoreOptions::default()
+/// What the store is over.
+enum Under {
+    /// An engine that refuses what it is told to.
+    Memory(Arc<Memory>),
+    /// One with files, over which hardly a value may stay in memory.
+    Files(FaultyDisk),
+}
+
+impl Under {
+    fn open(&self) -> Store {
+        let options = StoreOptions {
+            ring_bytes: 1500,
+            checkpoint_every_bytes: 800,
+            ..StoreOptions::default()
+        };
+        match self {
+            Under::Memory(engine) => Store::open(Arc::clone(engine) as _, options).unwrap(),
+            Under::Files(disk) => {
+                let mut engine = EmbeddedOptions::new("");
+                engine.segment_bytes = 8 << 10;
+                let engine = Embedded::open_over(Arc::new(disk.clone()), engine).unwrap();
+                let options = StoreOptions {
+                    memory_limit_bytes: Some(1000),
+                    ..options
+                };
+                Store::open(engine, options).unwrap()
+            }
+        }
+    }
+
+    fn fault(&self, script: Script) {
+        if let Under::Memory(engine) = self {
+            engine.script([script]);
+        }
+    }
+
+    fn reopened(&self) -> Self {
+        match self {
+            Under::Memory(engine) => Under::Memory(engine.reopened()),
+            Under::Files(disk) => Under::Files(disk.clone()),
+        }
     }
 }
 
@@ -354,9 +392,9 @@ impl Run {
                 }
             }
             Step::Read(range, percent, limit) => self.read(&range, self.between(percent), limit),
-            Step::Fault(0) => self.engine.script([Script::NoSpace]),
-            Step::Fault(1) => self.engine.script([Script::UncertainApplied]),
-            Step::Fault(_) => self.engine.script([Script::UncertainLost]),
+            Step::Fault(0) => self.under.fault(Script::NoSpace),
+            Step::Fault(1) => self.under.fault(Script::UncertainApplied),
+            Step::Fault(_) => self.under.fault(Script::UncertainLost),
             Step::Restart => self.restart().await,
         }
         assert_eq!(self.store.revision().get(), self.model.revision());
@@ -376,8 +414,8 @@ impl Run {
                 assert_eq!(given, expected);
                 assert_eq!(answer.revision.get(), self.model.revision());
             }
-            Err(Error::LeaseNotFound | Error::KeyNotFound) => {
-                assert!(self.model.run(&txn).is_err());
+            Err(error @ (Error::LeaseNotFound | Error::KeyNotFound)) => {
+                assert!(self.model.run(&txn).is_err(), "{error}");
             }
             // Refused whole; that they are refused rightly is for the tests of each.
             Err(Error::DuplicateKey | Error::NoSpace) => {}
@@ -413,8 +451,8 @@ impl Run {
 
     async fn restart(&mut self) {
         self.store.clone().close().await;
-        self.engine = self.engine.reopened();
-        self.store = Store::open(self.engine.clone(), options()).unwrap();
+        self.under = self.under.reopened();
+        self.store = self.under.open();
         assert_eq!(self.store.compacted().get(), self.model.floor);
     }
 
@@ -436,14 +474,22 @@ impl Run {
             assert!(keys.iter().eq(hanging.map(|(name, _)| name)));
         }
         for range in [KeyRange::All, prefix("/r/a/"), key("/q")] {
-            self.check_watch(&range, least);
+            self.check_watch(&range, least).await;
         }
     }
 
-    fn check_watch(&self, range: &KeyRange, start: u64) {
+    async fn check_watch(&self, range: &KeyRange, start: u64) {
         let mut watcher = try_watch(&self.store, range.clone(), start).unwrap();
         let mut given = Vec::new();
-        while let Some(batch) = watcher.poll_now().unwrap() {
+        while watcher.through().get() < self.model.revision() {
+            let bell = watcher.bell();
+            let Some(batch) = watcher.poll_now().unwrap() else {
+                if watcher.through().get() < self.model.revision() {
+                    // Values are being read.
+                    bell.await;
+                }
+                continue;
+            };
             for event in batch.events {
                 let at = event.change.revision().get();
                 let name = event.change.key().clone();
@@ -472,6 +518,32 @@ impl Run {
     }
 }
 
+fn check(under: Under, steps: Vec<Step>) {
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = under.open();
+        let model = Model {
+            contents: vec![Content::new()],
+            changes: vec![Vec::new()],
+            floor: Revision::ZERO.get(),
+            leases: Vec::new(),
+        };
+        let mut run = Run {
+            under,
+            store,
+            model,
+        };
+        for step in steps {
+            run.step(step).await;
+        }
+        run.check_all().await;
+        run.restart().await;
+        run.check_all().await;
+        run.store.close().await;
+    });
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
@@ -479,24 +551,13 @@ proptest! {
     fn a_store_is_a_copy_of_the_content_for_each_revision(
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let engine = Memory::new();
-            let store = Store::open(engine.clone(), options()).unwrap();
-            let model = Model {
-                contents: vec![Content::new()],
-                changes: vec![Vec::new()],
-                floor: Revision::ZERO.get(),
-                leases: Vec::new(),
-            };
-            let mut run = Run { engine, store, model };
-            for step in steps {
-                run.step(step).await;
-            }
-            run.check_all().await;
-            run.restart().await;
-            run.check_all().await;
-            run.store.close().await;
-        });
+        check(Under::Memory(Memory::new()), steps);
+    }
+
+    #[test]
+    fn so_is_one_whose_values_are_mostly_on_the_disk(
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        check(Under::Files(FaultyDisk::new()), steps);
     }
 }

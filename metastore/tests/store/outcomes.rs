@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::*;
+use sluice_metastore::engine::embedded::faulty::{FaultyDisk, Survival};
+use sluice_metastore::engine::embedded::{Embedded, EmbeddedOptions};
 use sluice_metastore::engine::memory::{Gate, Script};
 use sluice_metastore::txn::TxnAnswer;
 use sluice_metastore::{Error, LeaseId, Store, StoreOptions};
@@ -339,5 +341,37 @@ async fn a_panic_of_the_thread_stops_the_store_and_says_so() {
     let closed = tokio::time::timeout(Duration::from_secs(10), store.close()).await;
     closed.expect("it lets the engine go");
     let again = Store::open(engine.reopened(), StoreOptions::default()).unwrap();
+    assert_eq!(count(&again, key("/b"), None), 0, "Stopped was the truth");
+}
+
+/// Once, a panic of an engine's thread took the word about an append with it: whoever had sent it
+/// waited for ever, and so did whoever closed the store.
+#[tokio::test]
+async fn a_panic_of_the_engine_stops_the_store_and_says_so() {
+    let disk = FaultyDisk::new();
+    let engine = Embedded::open_over(Arc::new(disk.clone()), EmbeddedOptions::new("")).unwrap();
+    let store = Store::open(engine, StoreOptions::default()).unwrap();
+    create(&store, "/old", "v").await;
+    disk.observe(Some(Arc::new(|_: &FaultyDisk| {
+        let of_log = std::thread::current().name() == Some("metastore-log");
+        assert!(!of_log, "the disk broke");
+    })));
+    let sent = tokio::time::timeout(Duration::from_secs(10), store.txn(create_txn("/a", "v")));
+    let sent = sent.await.expect("an answer");
+    assert!(
+        matches!(&sent, Err(Error::Uncertain { reason }) if reason.contains("panicked")),
+        "{sent:?}"
+    );
+    let later = store.txn(create_txn("/b", "v")).await;
+    assert!(matches!(later, Err(Error::Stopped { .. })), "{later:?}");
+    assert!(store.failure().unwrap().contains("panicked"));
+    assert_eq!(count(&store, prefix("/"), None), 1, "reads go on");
+    let closed = tokio::time::timeout(Duration::from_secs(10), store.close()).await;
+    closed.expect("it lets the engine go");
+    disk.observe(None);
+    let found = disk.power_cut(Survival::Everything);
+    let engine = Embedded::open_over(Arc::new(found), EmbeddedOptions::new("")).unwrap();
+    let again = Store::open(engine, StoreOptions::default()).unwrap();
+    assert_eq!(count(&again, key("/old"), None), 1);
     assert_eq!(count(&again, key("/b"), None), 0, "Stopped was the truth");
 }

@@ -1,9 +1,12 @@
 //! Compaction, checkpoints, quota and restart: what is let go, and what never is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::*;
 use sluice_metastore::engine::Engine;
+use sluice_metastore::engine::embedded::faulty::FaultyDisk;
+use sluice_metastore::engine::embedded::{Embedded, EmbeddedOptions};
 use sluice_metastore::{Error, KeyRange, LeaseId, Store, StoreOptions};
 
 /// Waits until the store's numbers satisfy a condition.
@@ -297,4 +300,84 @@ async fn an_id_the_store_chose_never_comes_back() {
             assert!(store.leases().is_empty());
         }
     }
+}
+
+const ROOM: usize = (8 << 10) + (64 << 10) + 12 * (16 << 10) + (8 << 10);
+
+/// A store on a disk that holds twelve segments and the reserve.
+fn on_small_disk(disk: &FaultyDisk) -> Store {
+    let mut engine = EmbeddedOptions::new("");
+    engine.segment_bytes = 16 << 10;
+    engine.spares = 0;
+    engine.reserve_bytes = 64 << 10;
+    let engine = Embedded::open_over(Arc::new(disk.clone()), engine).unwrap();
+    Store::open(engine, StoreOptions::default()).unwrap()
+}
+
+/// Puts until there is no room; answers how many there was room for.
+async fn fill(store: &Store) -> usize {
+    let value = "v".repeat(1000);
+    for number in 0.. {
+        let op = put_op(format!("/k/{number:04}"), &value, LeaseId::NONE);
+        match store.txn(txn(vec![], vec![op], vec![])).await {
+            Ok(_) => {}
+            Err(Error::NoSpace) => return number,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    unreachable!("the disk is small");
+}
+
+async fn put_fails(store: &Store) -> bool {
+    let op = put_op("/more", "v", LeaseId::NONE);
+    let refused = store.txn(txn(vec![], vec![op], vec![])).await;
+    matches!(refused, Err(Error::NoSpace))
+}
+
+/// Once, a full disk refused deletes and compaction too: they have to be written before they make
+/// room, and there was nothing to write them to.
+#[tokio::test]
+async fn a_full_disk_takes_deletes_and_compaction_and_ends_by_itself() {
+    let disk = FaultyDisk::new();
+    disk.set_room(Some(ROOM));
+    let store = on_small_disk(&disk);
+    let set_aside = || disk.names().iter().any(|name| name == "reserve");
+    until(&store, "the reserve is set aside", |_| set_aside()).await;
+    assert!(!store.is_full());
+    let written = fill(&store).await;
+    assert!(written > 100, "{written} keys do not fill the disk");
+    assert!(store.is_full() && put_fails(&store).await);
+    assert_eq!(count(&store, prefix("/k/"), None), written as u64, "reads");
+    store.close().await;
+    // The reserve outlives the process, so that the next one can still make room.
+    let store = on_small_disk(&disk);
+    assert!(put_fails(&store).await);
+    assert!(store.is_full());
+    let gone = txn(vec![], vec![delete_op(prefix("/k/0"))], vec![]);
+    let at = store.txn(gone).await.unwrap().revision;
+    assert!(!set_aside(), "it was written to the reserve");
+    assert!(put_fails(&store).await, "the reserve is for deletes alone");
+    assert_eq!(count(&store, prefix("/k/"), None), 0);
+    assert_eq!(store.compact(at).await.unwrap(), at);
+    until(&store, "the checkpoint makes room", |store| {
+        !store.is_full()
+    })
+    .await;
+    put(&store, "/more", "v").await;
+    until(&store, "the reserve is there again", |_| set_aside()).await;
+    assert!(fill(&store).await > 100, "the room is there again");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn puts_go_on_once_somebody_else_makes_room() {
+    let disk = FaultyDisk::new();
+    disk.set_room(Some(ROOM));
+    let store = on_small_disk(&disk);
+    fill(&store).await;
+    assert!(store.is_full());
+    disk.set_room(None);
+    until(&store, "the engine looks again", |store| !store.is_full()).await;
+    put(&store, "/more", "v").await;
+    store.close().await;
 }

@@ -71,7 +71,8 @@ async fn round(storage: &Storage, definition: &Definition) -> Result<Left, Refus
     loop {
         let answer = storage
             .store()
-            .range(&range)
+            .read(&range)
+            .await
             .map_err(|e| errors::from_store(&e))?;
         for record in &answer.records {
             let Some((namespace, name)) = keys::parse(kind, &prefix, record.key()) else {

@@ -133,7 +133,7 @@ impl Watching {
             if let Some(version) = options.version {
                 self.storage.reach(version).await?;
             }
-            let answer = store.range(&Range::of(range.clone()));
+            let answer = store.read(&Range::of(range.clone())).await;
             let answer = answer.map_err(|e| errors::from_store(&e))?;
             self.initial = answer.records.into();
             self.end_mark = options.marks_end.then_some(answer.revision);

@@ -169,7 +169,7 @@ impl Storage {
         let mut records = Vec::new();
         loop {
             let range = self.range(cursor.range.clone(), cursor.at, chunk);
-            let answer = self.store.range(&range)?;
+            let answer = self.store.read(&range).await?;
             let revision = match cursor.at {
                 At::Latest => answer.revision,
                 At::Exactly(revision) => revision,

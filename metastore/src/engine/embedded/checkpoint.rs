@@ -38,8 +38,8 @@ pub(super) const TEMPORARY: &str = "checkpoint.tmp";
 pub(super) const VERSION: u32 = 1;
 const MAGIC: &[u8; 8] = b"SLUICECP";
 const SUFFIX: &str = ".checkpoint";
-const HEADER_BYTES: usize = 64;
-const CHUNK_HEADER_BYTES: usize = 8;
+pub(super) const HEADER_BYTES: usize = 64;
+pub(super) const CHUNK_HEADER_BYTES: usize = 8;
 const FOOTER_BYTES: usize = 24;
 const FOOTER_MARK: u32 = u32::MAX;
 /// One write; the log's own writes are no larger.
@@ -131,11 +131,11 @@ fn chunk_crc(seed: u32, number: u64, bytes: u32, chunk: &[u8]) -> u32 {
 pub(super) fn write(
     files: &dyn Files,
     header: &Header,
-    chunks: &mut dyn Iterator<Item = Bytes>,
+    chunks: &mut dyn Iterator<Item = io::Result<Bytes>>,
 ) -> io::Result<u64> {
     let written = Making::begin(files, header).and_then(|mut making| {
         for chunk in chunks {
-            making.chunk(&chunk)?;
+            making.chunk(&chunk?)?;
         }
         making.finish(files)
     });
@@ -270,12 +270,12 @@ fn check_name(name: &str, header: &Header) -> Result<(), ReadError> {
     }
 }
 
-/// Reads a checkpoint through, handing out each chunk; answers header and bytes. Nothing may be
+/// Reads a checkpoint through, handing out each chunk and where it lies; answers header and bytes. Nothing may be
 /// made of the chunks before this has answered.
 pub(super) fn read(
     files: &dyn Files,
     name: &str,
-    each: &mut dyn FnMut(Bytes) -> Result<(), Error>,
+    each: &mut dyn FnMut(Bytes, u64) -> Result<(), Error>,
 ) -> Result<(Header, u64), ReadError> {
     let file = files.open(name)?;
     let mut window = Window::new(&*file)?;
@@ -305,7 +305,8 @@ pub(super) fn read(
                 "a chunk does not match its checksum",
             ));
         }
-        each(Bytes::copy_from_slice(chunk)).map_err(ReadError::Sink)?;
+        let at = offset + CHUNK_HEADER_BYTES as u64;
+        each(Bytes::copy_from_slice(chunk), at).map_err(ReadError::Sink)?;
         offset += (CHUNK_HEADER_BYTES + count) as u64;
         number += 1;
     }

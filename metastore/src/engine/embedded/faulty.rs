@@ -173,6 +173,17 @@ impl FaultyDisk {
         disk.durable_names.insert(name.to_owned(), index);
     }
 
+    /// Changes what lies in a file, durably and also for those who have it open.
+    pub fn overwrite(&self, name: &str, content: Vec<u8>) {
+        let mut disk = self.0.lock();
+        let index = disk.names.get(name).copied();
+        if let Some(file) = index.and_then(|index| disk.files.get_mut(index)) {
+            file.durable.clone_from(&content);
+            file.seen = content;
+            file.pending.clear();
+        }
+    }
+
     /// Takes a file away, durably.
     pub fn take_away(&self, name: &str) {
         let mut disk = self.0.lock();

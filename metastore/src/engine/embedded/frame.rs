@@ -112,13 +112,14 @@ pub(super) fn is_whole(header: &Header, body: &[u8], place: Place) -> bool {
     crc32c_append(place.salt, body) == header.body_crc
 }
 
-/// Takes a whole body apart, calling `each`; `None` when it does not hold what its header says,
+/// Takes a whole body apart, calling `each` with where in the frame the payload begins; `None` when it does not hold what its header says,
 /// which a matching checksum rules out but for a fault of ours.
 pub(super) fn read_batches<E>(
     header: &Header,
     mut body: Bytes,
-    mut each: impl FnMut(Batch) -> Result<(), E>,
+    mut each: impl FnMut(Batch, u64) -> Result<(), E>,
 ) -> Option<Result<(), E>> {
+    let whole = body.len();
     for _ in 0..header.batches {
         let previous = Revision::new(body.try_get_u64_le().ok()?);
         let last = Revision::new(body.try_get_u64_le().ok()?);
@@ -126,12 +127,13 @@ pub(super) fn read_batches<E>(
         if body.len() < bytes {
             return None;
         }
+        let at = (HEADER_BYTES + whole - body.len()) as u64;
         let batch = Batch {
             previous,
             last,
             payload: body.split_to(bytes),
         };
-        if let Err(error) = each(batch) {
+        if let Err(error) = each(batch, at) {
             return Some(Err(error));
         }
     }
@@ -159,14 +161,17 @@ impl Builder {
         padded(self.buffer.len())
     }
 
-    /// Adds a batch; the caller keeps its payload and the frame within `u32`.
-    pub(super) fn push(&mut self, batch: &Batch) {
+    /// Adds a batch, and answers where in the frame its payload begins; the caller keeps its payload
+    /// and the frame within `u32`.
+    pub(super) fn push(&mut self, batch: &Batch) -> u64 {
         let bytes = u32::try_from(batch.payload.len()).expect("the caller bounds a batch");
         self.buffer.put_u64_le(batch.previous.get());
         self.buffer.put_u64_le(batch.last.get());
         self.buffer.put_u32_le(bytes);
+        let at = self.buffer.len() as u64;
         self.buffer.put_slice(&batch.payload);
         self.batches += 1;
+        at
     }
 
     /// Finishes the frame for its place and hands out its bytes.

@@ -10,13 +10,14 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-use super::super::{AppendDone, AppendOutcome, Batch, Epoch};
-use super::files::{File, Lock};
+use super::super::{AppendOutcome, Batch, Epoch, Place as Kept, PlacedDone, Source};
+use super::files::{File, Files, Lock};
 use super::frame::{self, Builder, Kind, Place};
 use super::segment::{self, Info};
 use super::{Shared, is_no_room, spare};
@@ -35,7 +36,7 @@ pub(super) enum Request {
     Append {
         epoch: Epoch,
         batch: Batch,
-        done: AppendDone,
+        done: PlacedDone,
     },
     Resume(Epoch),
     Close(SyncSender<()>),
@@ -55,7 +56,8 @@ pub(super) struct Log {
     shared: Arc<Shared>,
     state: State,
     frame: Builder,
-    dones: Vec<AppendDone>,
+    /// Who hears of the frame's batches, and where in the frame each payload begins.
+    dones: VecDeque<(PlacedDone, u64)>,
 }
 
 enum State {
@@ -82,7 +84,9 @@ struct Open {
 }
 
 struct Active {
-    file: Box<dyn File>,
+    file: Arc<dyn File>,
+    /// The same file, for values that are read back from it.
+    source: Arc<Source>,
     info: Info,
     salt: u32,
     ordinal: u64,
@@ -96,30 +100,41 @@ impl Log {
             shared,
             state: State::Waiting,
             frame: Builder::default(),
-            dones: Vec::new(),
+            dones: VecDeque::new(),
         }
     }
 
-    /// Until the queue is stopped.
+    /// Until the queue is stopped. A panic stops the log as a failed write does: what was being
+    /// written may be there, and whoever waits is told. (A release build ends the process instead.)
     pub(super) fn run(mut self) {
         let mut work = VecDeque::new();
         while self.shared.queue.take(&mut work) {
-            match work.pop_front() {
-                Some(Request::Begin(begin)) => self.begin(begin),
-                Some(Request::Append { epoch, batch, done }) => {
-                    match self.judge(epoch, &batch, self.tail()) {
-                        Some(outcome) => done(outcome),
-                        None => self.commit(&batch, done, &mut work),
-                    }
+            let turn = catch_unwind(AssertUnwindSafe(|| self.turn(&mut work)));
+            if turn.is_err() {
+                let outcome = self.stop(failed("the log's thread panicked"));
+                while let Some((done, _)) = self.dones.pop_front() {
+                    done(outcome.clone(), None);
                 }
-                Some(Request::Resume(epoch)) => self.resume(epoch),
-                Some(Request::Close(closed)) => {
-                    self.close();
-                    // Nobody waits any more when the closer is gone.
-                    let _ = closed.send(());
-                }
-                None => {}
             }
+        }
+    }
+
+    fn turn(&mut self, work: &mut VecDeque<Request>) {
+        match work.pop_front() {
+            Some(Request::Begin(begin)) => self.begin(begin),
+            Some(Request::Append { epoch, batch, done }) => {
+                match self.judge(epoch, &batch, self.tail()) {
+                    Some(outcome) => done(outcome, None),
+                    None => self.commit(&batch, done, work),
+                }
+            }
+            Some(Request::Resume(epoch)) => self.resume(epoch),
+            Some(Request::Close(closed)) => {
+                self.close();
+                // Nobody waits any more when the closer is gone.
+                let _ = closed.send(());
+            }
+            None => {}
         }
     }
 
@@ -188,10 +203,10 @@ impl Log {
     }
 
     /// Makes a batch durable together with those queued behind it.
-    fn commit(&mut self, first: &Batch, done: AppendDone, work: &mut VecDeque<Request>) {
+    fn commit(&mut self, first: &Batch, done: PlacedDone, work: &mut VecDeque<Request>) {
         self.frame.begin();
-        self.frame.push(first);
-        self.dones.push(done);
+        let at = self.frame.push(first);
+        self.dones.push_back((done, at));
         let mut end = (first.previous, first.last);
         while let Some(Request::Append { epoch, batch, .. }) = work.front() {
             let bytes = self.frame.frame_bytes() + frame::batch_bytes(batch) as u64;
@@ -199,15 +214,15 @@ impl Log {
             if bytes > GROUP_BYTES || !follows {
                 break;
             }
-            self.frame.push(batch);
+            let at = self.frame.push(batch);
             end = (batch.previous, batch.last);
             if let Some(Request::Append { done, .. }) = work.pop_front() {
-                self.dones.push(done);
+                self.dones.push_back((done, at));
             }
         }
-        let outcome = self.write(end);
-        for done in self.dones.drain(..) {
-            done(outcome.clone());
+        let (outcome, frame) = self.write(end);
+        while let Some((done, at)) = self.dones.pop_front() {
+            done(outcome.clone(), frame.as_ref().map(|frame| frame.after(at)));
         }
     }
 
@@ -215,19 +230,19 @@ impl Log {
         matches!(&self.state, State::Open(open) if open.epoch == epoch)
     }
 
-    /// Writes the gathered frame, whose last batch is at `end`, and syncs it.
-    fn write(&mut self, end: (Revision, Revision)) -> AppendOutcome {
+    /// Writes the gathered frame, whose last batch is at `end`, and syncs it; tells where it lies.
+    fn write(&mut self, end: (Revision, Revision)) -> (AppendOutcome, Option<Kept>) {
         let State::Open(open) = &mut self.state else {
-            return failed("the log is not open");
+            return (failed("the log is not open"), None);
         };
-        match open.write(&self.shared, &mut self.frame, Kind::Batches) {
-            Ok(()) => {
+        let outcome = match open.write(&self.shared, &mut self.frame, Kind::Batches) {
+            Ok(frame) => {
                 open.tail = Some(end.1);
                 if let Some(active) = &mut open.active {
                     active.info.last_batch = Some(end);
                 }
                 self.shared.durable.store(end.1.get(), Ordering::Release);
-                AppendOutcome::Durable
+                return (AppendOutcome::Durable, frame);
             }
             Err(Refusal::NoSpace) => {
                 tracing::warn!("no room for another log segment, writes are refused");
@@ -244,7 +259,8 @@ impl Log {
                 );
                 self.stop(AppendOutcome::Failed { reason })
             }
-        }
+        };
+        (outcome, None)
     }
 
     fn stop(&mut self, outcome: AppendOutcome) -> AppendOutcome {
@@ -294,7 +310,12 @@ impl Open {
             .or_else(|| (durable > Revision::ZERO).then_some(durable))
     }
 
-    fn write(&mut self, shared: &Shared, frame: &mut Builder, kind: Kind) -> Result<(), Refusal> {
+    fn write(
+        &mut self,
+        shared: &Shared,
+        frame: &mut Builder,
+        kind: Kind,
+    ) -> Result<Option<Kept>, Refusal> {
         if !self.lock.is_current().map_err(Refusal::Failed)? {
             return Err(Refusal::Fenced);
         }
@@ -302,7 +323,7 @@ impl Open {
         let has_room = |active: &Active| active.info.end + bytes <= active.capacity;
         if !self.active.as_ref().is_some_and(has_room) {
             if kind == Kind::Closed {
-                return Ok(());
+                return Ok(None);
             }
             self.next_segment(shared, bytes).map_err(|error| {
                 if is_no_room(&error) {
@@ -334,10 +355,14 @@ impl Open {
         if !self.lock.is_current().map_err(Refusal::Failed)? {
             return Err(Refusal::Fenced);
         }
+        let written = Kept {
+            source: Arc::clone(&active.source),
+            offset: active.info.end,
+        };
         active.info.end += bytes;
         active.ordinal += 1;
         shared.log_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(())
+        Ok(Some(written))
     }
 
     /// Goes on in a new segment with room for `bytes`. Nothing of the log depends on it before the
@@ -356,7 +381,7 @@ impl Open {
             base: self.tail(shared).unwrap_or(Revision::ZERO),
             previous_end: before.map_or(0, |info| info.end),
         };
-        let file = make_segment(shared, &header, capacity)?;
+        let (file, capacity) = make_segment_or_draw(shared, &header, capacity, bytes)?;
         if self.active.is_none() {
             give_back_tail(shared, self.newest);
         }
@@ -366,9 +391,13 @@ impl Open {
             end: segment::FRAMES_AT,
             last_batch: None,
         };
-        shared.catalog.lock().begin_segment(before, info);
+        let file: Arc<dyn File> = Arc::from(file);
+        let path = shared.files.place().join(segment::name(info.sequence));
+        let source = Source::new(path, Arc::clone(&file));
+        shared.catalog.lock().begin_segment(before, info, &source);
         self.active = Some(Active {
             file,
+            source,
             info,
             salt: header.salt,
             ordinal: 0,
@@ -376,6 +405,44 @@ impl Open {
         });
         Ok(())
     }
+}
+
+/// A segment, or the reserve when there is no room for one and that was known before: then the
+/// caller sends only what makes room. Answers how much it holds.
+fn make_segment_or_draw(
+    shared: &Shared,
+    header: &segment::Header,
+    capacity: u64,
+    bytes: u64,
+) -> io::Result<(Box<dyn File>, u64)> {
+    let error = match make_segment(shared, header, capacity) {
+        Ok(file) => return Ok((file, capacity)),
+        Err(error) => error,
+    };
+    let reserve = shared.spares.reserve_bytes;
+    let fits = segment::FRAMES_AT + bytes <= reserve;
+    if !is_no_room(&error) || !shared.spares.fall_short() || !fits || !shared.spares.take_reserve()
+    {
+        return Err(error);
+    }
+    let files = &*shared.files;
+    let file = files.open(spare::RESERVE)?;
+    begin_segment(files, &*file, header, spare::RESERVE)?;
+    tracing::warn!("the log goes on in its reserve, for deletes and compaction alone");
+    Ok((file, reserve))
+}
+
+/// Makes the header durable, then gives the file its name.
+fn begin_segment(
+    files: &dyn Files,
+    file: &dyn File,
+    header: &segment::Header,
+    temporary: &str,
+) -> io::Result<()> {
+    file.write_at(&header.encode(), 0)?;
+    file.sync()?;
+    files.rename(temporary, &segment::name(header.sequence))?;
+    files.sync_names()
 }
 
 /// A segment with room for all of it, whose header is durable before it gets its name.
@@ -396,10 +463,7 @@ fn make_segment(
             file.reserve(capacity)?;
             file
         };
-        file.write_at(&header.encode(), 0)?;
-        file.sync()?;
-        files.rename(temporary, &segment::name(header.sequence))?;
-        files.sync_names()?;
+        begin_segment(files, &*file, header, temporary)?;
         Ok(file)
     };
     let made = make();

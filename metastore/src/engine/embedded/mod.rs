@@ -5,6 +5,7 @@
 //! 00000000000000000007.log           a segment of the log, preallocated       (segment, frame)
 //! 00000000000000004711.checkpoint    stands for all up to revision 4711       (checkpoint)
 //! *.tmp, spare-*                     unfinished or unused, removed at recovery (spare)
+//! reserve                            a segment for deletes on a full disk      (spare)
 //! import.unfinished                  it is being filled, and not opened before (import)
 //! ```
 //!
@@ -39,10 +40,11 @@ use parking_lot::Mutex;
 
 use self::files::{Directory, Files, Lock};
 use self::log::{Begin, Log, Request};
+use self::recover::{Sources, open_source};
 use self::segment::Info;
 use self::spare::Spares;
 use super::queue::Queue;
-use super::{AppendDone, Batch, Engine, Epoch, Recovered, misplaced_checkpoint};
+use super::{Batch, Engine, Epoch, Place, PlacedDone, Recovered, Source, misplaced_checkpoint};
 use crate::stats::{SharedTimings, Timings};
 use crate::{Error, Revision};
 
@@ -51,6 +53,8 @@ use crate::{Error, Revision};
 const SEGMENT_BYTES: u64 = 64 << 20;
 /// Below this a segment would be mostly header.
 const SEGMENT_BYTES_MIN: u64 = 2 * segment::FRAMES_AT;
+/// Below this a reserve would not hold the deletes of one large request.
+const RESERVE_BYTES_MIN: u64 = 64 << 10;
 
 /// How an [`Embedded`] is opened.
 #[derive(Clone, Debug)]
@@ -59,8 +63,11 @@ pub struct EmbeddedOptions {
     pub dir: PathBuf,
     /// Size of a log segment; at least 8 KiB are taken.
     pub segment_bytes: u64,
-    /// How many segments are made ready ahead; zero starts no thread for it.
+    /// How many segments are made ready ahead.
     pub spares: usize,
+    /// Size of a segment set aside for deletes and compaction on a full disk; zero for none. Smaller
+    /// sizes are raised to 64 KiB.
+    pub reserve_bytes: u64,
 }
 
 impl EmbeddedOptions {
@@ -71,6 +78,7 @@ impl EmbeddedOptions {
             dir: dir.into(),
             segment_bytes: SEGMENT_BYTES,
             spares: 1,
+            reserve_bytes: 0,
         }
     }
 }
@@ -118,6 +126,8 @@ struct Catalog {
     checkpointed_before: u64,
     /// Segments before this one are older than the state of the newest checkpoint.
     covered_before: u64,
+    /// Segments that values may be read from: one that still is gets no second life.
+    sources: Sources,
     stale: Vec<String>,
 }
 
@@ -155,13 +165,18 @@ impl Embedded {
             dir: _,
             segment_bytes,
             spares,
+            reserve_bytes,
         } = options;
+        let reserve_bytes = match reserve_bytes {
+            0 => 0,
+            bytes => bytes.max(RESERVE_BYTES_MIN),
+        };
         let segment_bytes = segment_bytes.max(SEGMENT_BYTES_MIN);
         let shared = Arc::new(Shared {
             files: Arc::clone(&files),
             segment_bytes,
             queue: Queue::new(),
-            spares: Arc::new(Spares::new(spares, segment_bytes)),
+            spares: Arc::new(Spares::new(spares, segment_bytes, reserve_bytes)),
             background: Mutex::default(),
             holding: Mutex::default(),
             catalog: Mutex::default(),
@@ -176,7 +191,7 @@ impl Embedded {
             threads: Vec::new(),
         };
         engine.spawn("metastore-log", move || log.run())?;
-        if spares > 0 {
+        if shared.spares.is_of_use() {
             engine.spawn("metastore-spare", move || shared.spares.run(&*files))?;
         }
         Ok(Arc::new(engine))
@@ -243,10 +258,10 @@ impl Engine for Embedded {
         Ok(Epoch(epoch))
     }
 
-    fn recover(
+    fn recover_placed(
         &self,
         epoch: Epoch,
-        sink: &mut dyn FnMut(Recovered) -> Result<(), Error>,
+        sink: &mut dyn FnMut(Recovered, Option<Place>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.check_epoch(epoch)?;
         let mut holding = self.shared.holding.lock();
@@ -267,6 +282,7 @@ impl Engine for Embedded {
             checkpoint: found.checkpoint,
             checkpointed_before: sequence,
             covered_before: 0,
+            sources: found.sources,
             stale: found.stale,
         };
         self.shared.queue.push(Request::Begin(Begin {
@@ -275,11 +291,12 @@ impl Engine for Embedded {
             tail: found.tail,
             newest,
         }));
+        self.shared.spares.find_reserve(&*self.shared.files);
         self.shared.spares.ask();
         Ok(())
     }
 
-    fn append(&self, epoch: Epoch, batch: Batch, done: AppendDone) {
+    fn append_placed(&self, epoch: Epoch, batch: Batch, done: PlacedDone) {
         self.shared
             .queue
             .push(Request::Append { epoch, batch, done });
@@ -289,12 +306,12 @@ impl Engine for Embedded {
         self.shared.queue.push(Request::Resume(epoch));
     }
 
-    fn checkpoint(
+    fn checkpoint_placed(
         &self,
         epoch: Epoch,
         at: Revision,
-        chunks: &mut dyn Iterator<Item = Bytes>,
-    ) -> Result<(), Error> {
+        chunks: &mut dyn Iterator<Item = Result<Bytes, Error>>,
+    ) -> Result<Vec<Place>, Error> {
         let shared = &*self.shared;
         let _background = shared.background.lock();
         self.check_epoch(epoch)?;
@@ -312,15 +329,27 @@ impl Engine for Embedded {
             epoch: epoch.0,
             log_sequence,
         };
-        let bytes = checkpoint::write(&*shared.files, &header, chunks)
-            .map_err(|source| io_error(&*shared.files, "write", &checkpoint::name(at), source))?;
+        let files = &*shared.files;
+        let mut noted = Noted::of(chunks);
+        let written = checkpoint::write(files, &header, &mut noted);
+        let Noted { offsets, error, .. } = noted;
+        if let Some(error) = error {
+            return Err(error);
+        }
+        let name = checkpoint::name(at);
+        let bytes = written.map_err(|source| io_error(files, "write", &name, source))?;
         // Where there is no log yet, this is what it goes on from.
         let fresh = (0, at.get(), Ordering::AcqRel, Ordering::Relaxed);
         let _ = shared
             .durable
             .compare_exchange(fresh.0, fresh.1, fresh.2, fresh.3);
         shared.catalog.lock().take_checkpoint(at, bytes);
-        Ok(())
+        let source = open_source(files, &name)?;
+        let place = |offset| Place {
+            source: Arc::clone(&source),
+            offset,
+        };
+        Ok(offsets.into_iter().map(place).collect())
     }
 
     fn trim(&self) -> Result<(), Error> {
@@ -340,6 +369,10 @@ impl Engine for Embedded {
 
     fn syncs(&self) -> Timings {
         self.shared.syncs.read()
+    }
+
+    fn is_short(&self) -> bool {
+        self.shared.spares.is_short()
     }
 
     fn close(&self) {
@@ -364,10 +397,11 @@ impl Drop for Embedded {
 
 impl Catalog {
     /// `before` is final, and the log goes on in `info`.
-    fn begin_segment(&mut self, before: Option<Info>, info: Info) {
+    fn begin_segment(&mut self, before: Option<Info>, info: Info, source: &Arc<Source>) {
         if let (Some(last), Some(before)) = (self.segments.back_mut(), before) {
             *last = before;
         }
+        self.sources.insert(info.sequence, Arc::downgrade(source));
         self.segments.push_back(info);
     }
 
@@ -384,8 +418,9 @@ impl Catalog {
         self.checkpointed_before = self.segments.back().map_or(0, |info| info.sequence);
     }
 
-    /// Takes out the segments that nothing needs: never the newest.
-    fn take_covered(&mut self) -> Vec<Info> {
+    /// Takes out the segments that nothing needs, never the newest, and whether values are still
+    /// read from them.
+    fn take_covered(&mut self) -> Vec<(Info, bool)> {
         let mut covered = Vec::new();
         let Some((at, _)) = self.checkpoint else {
             return covered;
@@ -394,7 +429,10 @@ impl Catalog {
             && let Some(first) = self.segments.front()
             && (first.is_covered(at) || first.sequence < self.covered_before)
         {
-            covered.extend(self.segments.pop_front());
+            let source = self.sources.remove(&first.sequence);
+            // Once nobody holds it, nobody can come to hold it.
+            let is_held = source.is_some_and(|source| source.strong_count() > 0);
+            covered.extend(self.segments.pop_front().map(|info| (info, is_held)));
         }
         covered
     }
@@ -408,12 +446,13 @@ impl Shared {
         };
         let files = &*self.files;
         let mut spares = Vec::new();
-        for info in covered {
+        for (info, is_held) in covered {
             let name = segment::name(info.sequence);
             self.log_bytes.fetch_sub(info.bytes(), Ordering::Relaxed);
             let bytes = files.open(&name).and_then(|file| file.len());
             match bytes
                 .ok()
+                .filter(|_| !is_held)
                 .and_then(|bytes| self.spares.name_for(bytes, spares.len()))
             {
                 Some(spare) => {
@@ -436,6 +475,45 @@ impl Shared {
             self.spares.add(spare);
         }
         Ok(())
+    }
+}
+
+/// Chunks on their way into a checkpoint, and where each will lie.
+struct Noted<'a> {
+    chunks: &'a mut dyn Iterator<Item = Result<Bytes, Error>>,
+    next: u64,
+    offsets: Vec<u64>,
+    /// Why there are no more.
+    error: Option<Error>,
+}
+
+impl<'a> Noted<'a> {
+    fn of(chunks: &'a mut dyn Iterator<Item = Result<Bytes, Error>>) -> Self {
+        Noted {
+            chunks,
+            next: checkpoint::HEADER_BYTES as u64,
+            offsets: Vec::new(),
+            error: None,
+        }
+    }
+}
+
+impl Iterator for Noted<'_> {
+    type Item = io::Result<Bytes>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.chunks.next()? {
+            Ok(chunk) => {
+                let at = self.next + checkpoint::CHUNK_HEADER_BYTES as u64;
+                self.offsets.push(at);
+                self.next = at + chunk.len() as u64;
+                Some(Ok(chunk))
+            }
+            Err(error) => {
+                self.error = Some(error);
+                Some(Err(io::ErrorKind::InvalidData.into()))
+            }
+        }
     }
 }
 

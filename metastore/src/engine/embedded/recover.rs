@@ -4,11 +4,12 @@
 //! frame that was being written, files of a trim half done) is passed over in silence or with a
 //! warning; anything else is damage, and damage before valid data is never cut away.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
-use super::super::{Batch, Recovered};
+use super::super::{Batch, Place as Kept, Recovered, Source};
 use super::files::Files;
 use super::frame::{self, Kind, Place};
 use super::segment::{self, Info};
@@ -24,7 +25,10 @@ const OTHER_BUILD: &str = "nothing was changed: run the build that wrote it";
 const BLOCK: u64 = 4096;
 const ZEROS: [u8; 4096] = [0; 4096];
 
-type Sink<'a> = dyn FnMut(Recovered) -> Result<(), Error> + 'a;
+type Sink<'a> = dyn FnMut(Recovered, Option<Kept>) -> Result<(), Error> + 'a;
+
+/// Segments that values may be read from, by sequence.
+pub(super) type Sources = BTreeMap<u64, Weak<Source>>;
 
 /// What was found.
 #[derive(Debug)]
@@ -32,6 +36,8 @@ pub(super) struct Found {
     pub(super) checkpoint: Option<(Revision, u64)>,
     /// Oldest first, without a gap.
     pub(super) segments: VecDeque<Info>,
+    /// Those that were read, to see whether values are still read from them.
+    pub(super) sources: Sources,
     /// The last revision, when there is anything.
     pub(super) tail: Option<Revision>,
     /// Files that nothing needs any more: older or damaged checkpoints, segments before a gap.
@@ -55,8 +61,12 @@ pub(super) fn recover(files: &dyn Files, sink: &mut Sink<'_>) -> Result<Found, E
     let mut bytes = 0;
     if let Some(header) = base {
         let name = checkpoint::name(header.at);
-        sink(Recovered::Checkpoint(header.at))?;
-        let chunk = &mut |chunk| sink(Recovered::Chunk(chunk));
+        sink(Recovered::Checkpoint(header.at), None)?;
+        let source = open_source(files, &name)?;
+        let chunk = &mut |chunk, offset| {
+            let source = Arc::clone(&source);
+            sink(Recovered::Chunk(chunk), Some(Kept { source, offset }))
+        };
         let read = checkpoint::read(files, &name, chunk);
         (_, bytes) = read.map_err(|error| unreadable(files, &name, error, ""))?;
     }
@@ -64,6 +74,7 @@ pub(super) fn recover(files: &dyn Files, sink: &mut Sink<'_>) -> Result<Found, E
         files,
         at,
         tail: None,
+        sources: Sources::new(),
         sink,
     };
     let segments = replay.all(&headers)?;
@@ -74,9 +85,18 @@ pub(super) fn recover(files: &dyn Files, sink: &mut Sink<'_>) -> Result<Found, E
     Ok(Found {
         checkpoint: at.map(|at| (at, bytes)),
         segments,
+        sources: replay.sources,
         tail: replay.tail.max(at),
         stale,
     })
+}
+
+/// Opens a file for values that are read back from it.
+pub(super) fn open_source(files: &dyn Files, name: &str) -> Result<Arc<Source>, Error> {
+    let file = files
+        .open(name)
+        .map_err(|source| io_error(files, "open", name, source))?;
+    Ok(Source::new(files.place().join(name), Arc::from(file)))
 }
 
 /// Headers of the segments without a gap that end the log, oldest first, and names of those before
@@ -145,7 +165,7 @@ fn choose_base(
     let mut damage = None;
     while let Some(name) = candidates.pop() {
         let read = if log_is_whole || !candidates.is_empty() || damage.is_some() {
-            checkpoint::read(files, name, &mut |_| Ok(())).map(|(header, _)| header)
+            checkpoint::read(files, name, &mut |_, _| Ok(())).map(|(header, _)| header)
         } else {
             checkpoint::peek(files, name)
         };
@@ -227,6 +247,7 @@ struct Replay<'a, 'b> {
     at: Option<Revision>,
     /// The last revision seen in the log.
     tail: Option<Revision>,
+    sources: Sources,
     sink: &'a mut Sink<'b>,
 }
 
@@ -273,10 +294,17 @@ impl Replay<'_, '_> {
             offset: segment::FRAMES_AT,
             limit: next.map(|next| next.previous_end),
         };
+        let source = open_source(self.files, &name)?;
+        self.sources
+            .insert(header.sequence, Arc::downgrade(&source));
         while let Some((header, body)) = scan.next()? {
-            let each = |batch: Batch| {
+            let frame = Kept {
+                source: Arc::clone(&source),
+                offset: scan.offset - header.frame_bytes(),
+            };
+            let each = |batch: Batch, at| {
                 info.last_batch = Some((batch.previous, batch.last));
-                self.batch(batch, &name, scan.offset)
+                self.batch(batch, frame.after(at), &name, scan.offset)
             };
             match frame::read_batches(&header, body, each) {
                 Some(result) => result?,
@@ -304,7 +332,7 @@ impl Replay<'_, '_> {
         Ok(())
     }
 
-    fn batch(&mut self, batch: Batch, name: &str, offset: u64) -> Result<(), Error> {
+    fn batch(&mut self, batch: Batch, place: Kept, name: &str, offset: u64) -> Result<(), Error> {
         if self.tail.is_some_and(|tail| tail != batch.previous) || batch.last < batch.previous {
             let what = format!("before offset={offset}: a batch does not follow the one before it");
             return Err(corrupt(self.files, name, &what, RESTORE));
@@ -318,7 +346,7 @@ impl Replay<'_, '_> {
                 Err(corrupt(self.files, name, &what, RESTORE))
             }
             Some(at) if batch.previous < at => Ok(()),
-            _ => (self.sink)(Recovered::Batch(batch)),
+            _ => (self.sink)(Recovered::Batch(batch), Some(place)),
         }
     }
 }

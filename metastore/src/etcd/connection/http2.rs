@@ -39,6 +39,7 @@ use crate::etcd::gate::Entry;
 use crate::etcd::kv::KvService;
 use crate::sequencer::inbox::Message;
 use crate::sequencer::mailbox::{Letter, Mailbox};
+use crate::sequencer::request::Said;
 
 /// A request fits a stream's window, so that a writer never waits for a round trip.
 const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
@@ -350,7 +351,7 @@ where
             Ok(crate::store::Prepared::Answered(answer)) => {
                 reply::send(&mut caller, unary::written(&self.kv, answer, &asked));
             }
-            Ok(crate::store::Prepared::NoRoom(txn)) => {
+            Ok(crate::store::Prepared::Later(txn)) => {
                 unary::spawn(unary::write_later(Arc::clone(shared), txn, asked), caller);
             }
             Ok(crate::store::Prepared::Message(message)) => {
@@ -371,9 +372,14 @@ where
                 continue;
             };
             match letter.outcome {
-                Ok(answer) => {
+                Ok(Said::Answer(answer)) => {
                     let frame = unary::written(&self.kv, answer, &waiting.asked);
                     reply::send(&mut waiting.caller, frame);
+                }
+                Ok(Said::Cold(txn, _)) => {
+                    let shared = Arc::clone(&self.site.shared);
+                    let later = unary::write_later(shared, txn, waiting.asked);
+                    unary::spawn(later, waiting.caller);
                 }
                 Err(error) => reply::refuse(&mut waiting.caller, errors::status(&error)),
             }

@@ -108,15 +108,20 @@ fn range(kv: &KvService, request: pb::RangeRequest) -> Step {
         Ok(query) => query,
         Err(status) => return Step::Refuse(status),
     };
-    if !kv.is_short(&query) {
-        let kv = kv.clone();
-        return Step::Later(Box::pin(async move {
-            let answer = kv.read(query).await?;
-            with_room(&kv, kv.answer_range(&request, answer)).await
-        }));
-    }
-    let answer = match kv.0.store.range(&query) {
-        Ok(answer) => kv.answer_range(&request, answer),
+    let now = if kv.is_short(&query) {
+        kv.0.store.range_now(&query)
+    } else {
+        Ok(None)
+    };
+    let answer = match now {
+        Ok(Some(answer)) => kv.answer_range(&request, answer),
+        Ok(None) => {
+            let kv = kv.clone();
+            return Step::Later(Box::pin(async move {
+                let answer = kv.read(query).await?;
+                with_room(&kv, kv.answer_range(&request, answer)).await
+            }));
+        }
         Err(error) => return Step::Refuse(errors::status(&error)),
     };
     if answer.encoded_len() <= admission::FREE_BYTES {

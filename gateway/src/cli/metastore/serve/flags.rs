@@ -80,6 +80,10 @@ pub(super) struct MemberFlags {
         allow_negative_numbers = true
     )]
     pub(super) quota_backend_bytes: i64,
+    /// Bytes of values that may stay in memory, the others are read from the disk when they are
+    /// wanted; without it all stay. A flag of Sluice's own
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) memory_limit_bytes: Option<u64>,
     /// What is kept of history: a time, hours where it has no unit, or a number of revisions;
     /// 0 keeps all until somebody compacts
     #[arg(

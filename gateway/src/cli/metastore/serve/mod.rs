@@ -81,6 +81,7 @@ fn lower(args: ServeArgs) -> Result<ServeSpec, String> {
             // Below zero: no bound.
             bytes => u64::try_from(bytes).unwrap_or(u64::MAX),
         },
+        memory_limit_bytes: member.memory_limit_bytes,
         txn_ops_max: member.max_txn_ops,
         request_bytes_max: member.max_request_bytes,
     };
