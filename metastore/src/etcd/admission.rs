@@ -9,6 +9,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -75,6 +76,47 @@ impl Room {
     }
 }
 
+/// Unfinished requests of one connection: some thirty of the largest, far more than a client sends
+/// at once.
+const BODIES_CONNECTION_BYTES: usize = 64 * 1024 * 1024;
+/// Of all connections of a listener together: what answers may hold.
+const BODIES_BYTES: usize = ROOM_BYTES;
+
+/// Bytes that may be held, for whoever would rather be refused than wait.
+pub(crate) struct Budget {
+    left: AtomicUsize,
+}
+
+impl Default for Budget {
+    /// That of a listener.
+    fn default() -> Self {
+        Budget::of(BODIES_BYTES)
+    }
+}
+
+impl Budget {
+    fn of(bytes: usize) -> Self {
+        Budget {
+            left: AtomicUsize::new(bytes),
+        }
+    }
+
+    pub(crate) fn of_connection() -> Self {
+        Budget::of(BODIES_CONNECTION_BYTES)
+    }
+
+    /// Takes so many bytes; takes none, and answers `false`, when fewer are left.
+    pub(crate) fn take(&self, bytes: usize) -> bool {
+        let take = |left: usize| left.checked_sub(bytes);
+        let order = (Ordering::Relaxed, Ordering::Relaxed);
+        self.left.fetch_update(order.0, order.1, take).is_ok()
+    }
+
+    pub(crate) fn give(&self, bytes: usize) {
+        self.left.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
 /// Ties the room an answer took to its body.
 pub(crate) async fn hold(mut response: Response) -> Response {
     match response.extensions_mut().remove::<Taken>() {
@@ -116,6 +158,14 @@ impl http_body::Body for Held {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_budget_gives_only_what_is_left() {
+        let budget = Budget::of(10);
+        assert!(budget.take(7) && !budget.take(4) && budget.take(3) && !budget.take(1));
+        budget.give(4);
+        assert!(budget.take(4) && budget.take(0) && !budget.take(1));
+    }
 
     /// What holds the room is the body: the answer itself may be long gone.
     #[tokio::test]

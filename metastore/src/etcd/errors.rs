@@ -109,6 +109,13 @@ pub(crate) fn too_large() -> Status {
     Status::invalid_argument(TOO_LARGE)
 }
 
+/// As etcd's gRPC library words it: a message that is not even read.
+pub(crate) fn message_too_large(bytes: u32, limit: usize) -> Status {
+    Status::resource_exhausted(format!(
+        "grpc: received message larger than max ({bytes} vs. {limit})"
+    ))
+}
+
 pub(crate) fn too_many_requests() -> Status {
     Status::resource_exhausted(TOO_MANY_REQUESTS)
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::access::{self, AccessEvent, AccessLog, BreakGlass, Right};
-use super::admission::Room;
+use super::admission::{Budget, Room};
 use super::alarms::Alarms;
 use super::calls::Calls;
 use super::connection::{self, HANDSHAKE_TIMEOUT, Site};
@@ -185,6 +185,7 @@ impl Listener {
             nudges: Nudges::default(),
             room: Room::default(),
             snapshots: super::snapshot::Desk::default(),
+            bodies: Budget::default(),
             stopping,
             progress_interval: options.progress_interval.max(PROGRESS_INTERVAL_MIN),
             write_timeout: options.write_timeout,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use super::admission::Room;
+use super::admission::{Budget, Room};
 use super::alarms::Alarms;
 use super::calls::Calls;
 use super::counters::Counters;
@@ -69,6 +69,8 @@ pub(crate) struct Shared {
     pub(crate) nudges: Nudges,
     pub(crate) room: Room,
     pub(crate) snapshots: super::snapshot::Desk,
+    /// What requests may hold that are not read to their end.
+    pub(crate) bodies: Budget,
     /// Cancelled when the listener drains: endless streams end themselves then.
     pub(crate) stopping: CancellationToken,
     pub(crate) progress_interval: Duration,

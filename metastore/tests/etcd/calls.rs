@@ -1,5 +1,7 @@
 //! Calls as bytes over HTTP/2: what a library would never send, and the forms it may choose.
 
+use std::time::Duration;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::SendRequest;
 use http::{HeaderMap, Method, Request};
@@ -150,7 +152,8 @@ async fn a_body_may_come_in_any_pieces() {
     }
 }
 
-/// What is no plain call gets the library's own refusal, on every hot path alike.
+/// What is no plain call gets the library's own refusal, on every hot path alike; only a message too
+/// large to be read is refused in the words of etcd's library.
 #[tokio::test]
 async fn odd_calls_are_refused_as_by_the_library() {
     let member = Member::start().await;
@@ -185,7 +188,12 @@ async fn odd_calls_are_refused_as_by_the_library() {
             13,
             "failed to decode Protobuf message",
         ),
-        (&[], vec![too_long], 11, "decoded message length too large"),
+        (
+            &[],
+            vec![too_long],
+            8,
+            "grpc: received message larger than max (3145736 vs. 2097152)",
+        ),
     ];
     for path in [PUT, RANGE, TXN, "/etcdserverpb.KV/DeleteRange"] {
         for (extra, pieces, code, part) in &cases {
@@ -263,6 +271,85 @@ async fn a_reset_call_leaves_the_others_alone() {
     let answer = call(&client, PUT, &[], vec![frame(0, &put("last", b"v"))]).await;
     assert_eq!(answer.status().0, 0);
     assert_eq!(value_of(&member, "k0").await, None);
+}
+
+/// Opens a call and sends a body without ending it.
+async fn unfinished(
+    client: &SendRequest<Bytes>,
+    path: &str,
+    body: Bytes,
+) -> h2::client::ResponseFuture {
+    let mut ready = client.clone().ready().await.unwrap();
+    let request = Request::post(format!("http://member{path}"))
+        .header("content-type", "application/grpc")
+        .body(())
+        .unwrap();
+    let (response, mut stream) = ready.send_request(request, false).unwrap();
+    let mut left = body;
+    while !left.is_empty() {
+        stream.reserve_capacity(left.len());
+        let granted = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await;
+        let Some(Ok(room)) = granted else { break };
+        let part = left.split_to(room.min(left.len()));
+        if stream.send_data(part, false).is_err() {
+            break;
+        }
+    }
+    // Kept open: dropping it would take the call back.
+    tokio::spawn(async move {
+        let _reset = std::future::poll_fn(|cx| stream.poll_reset(cx)).await;
+    });
+    response
+}
+
+/// A client may open as many calls as it likes, but what they hold unfinished has an end: of those
+/// answered here, and of those that go on to the library.
+#[tokio::test]
+async fn unfinished_bodies_of_a_connection_are_bounded() {
+    for path in [PUT, "/etcdserverpb.KV/Compact"] {
+        unfinished_bodies_are_bounded(path).await;
+    }
+}
+
+async fn unfinished_bodies_are_bounded(path: &str) {
+    const BODY: usize = 1_900_000;
+    let member = Member::start().await;
+    let client = raw(&member).await;
+    let mut calls = Vec::new();
+    let body = frame(0, &put("k", &vec![0; 2_000_000])).slice(..BODY);
+    // Those that fit, and one more.
+    for _ in 0..64 * 1024 * 1024 / BODY + 1 {
+        calls.push(unfinished(&client, path, body.clone()).await);
+    }
+    let refused = tokio::time::timeout(PATIENCE, futures_util::future::select_all(calls)).await;
+    let (answer, _, others) = refused.expect("one of them is refused");
+    let headers = answer.unwrap().headers().clone();
+    let answer = Answer {
+        body: Bytes::new(),
+        headers,
+    };
+    let text = "etcdserver: too many requests".to_owned();
+    assert_eq!(answer.status(), (8, text));
+    // Others on the same connection are served, and what is taken back makes room again.
+    let answer = call(&client, PUT, &[], vec![frame(0, &put("k", b"v"))]).await;
+    assert_eq!(answer.status().0, 0);
+    drop(others);
+}
+
+/// A body that never ends is given up as a write that never ends is.
+#[tokio::test]
+async fn a_body_that_drips_is_given_up() {
+    let member = Member::with_write_timeout(Duration::from_millis(50)).await;
+    let client = raw(&member).await;
+    let body = frame(0, &put("k", b"value")).slice(..8);
+    let answer = tokio::time::timeout(PATIENCE, unfinished(&client, PUT, body).await).await;
+    let headers = answer.expect("it is refused").unwrap().headers().clone();
+    let answer = Answer {
+        body: Bytes::new(),
+        headers,
+    };
+    let text = "etcdserver: request timed out".to_owned();
+    assert_eq!(answer.status(), (14, text));
 }
 
 #[tokio::test]

@@ -46,11 +46,20 @@ impl Member {
     }
 
     pub(crate) async fn with_progress_interval(progress_interval: Duration) -> Member {
-        let options = EtcdOptions {
+        Member::with(|options| options.progress_interval = progress_interval).await
+    }
+
+    pub(crate) async fn with_write_timeout(write_timeout: Duration) -> Member {
+        Member::with(|options| options.write_timeout = write_timeout).await
+    }
+
+    async fn with(choose: impl FnOnce(&mut EtcdOptions)) -> Member {
+        let mut options = EtcdOptions {
             insecure_loopback: true,
-            progress_interval,
+            progress_interval: Duration::from_secs(3600),
             ..EtcdOptions::new(SocketAddr::from(([127, 0, 0, 1], 0)))
         };
+        choose(&mut options);
         let listener = Listener::bind(options).await.unwrap();
         let address = listener.local_addr();
         let store = open(Memory::new()).await;

@@ -17,24 +17,78 @@ use http_body_util::BodyExt as _;
 use tonic::Code;
 use tower::Service as _;
 
-use super::reply::Caller;
-use crate::etcd::gate;
+use super::reading::Share;
+use super::reply::{self, Caller};
+use crate::etcd::{errors, gate};
 
-/// The body of a request, piece by piece; what is taken makes room for more.
+/// The body of a request, piece by piece; what is taken makes room for more. Whoever reads it keeps
+/// the pieces of a message until it is whole, so those are counted as what an unfinished hot call
+/// holds is.
 pub(super) struct Received {
     /// Read already.
     ahead: Bytes,
     stream: RecvStream,
+    partial: Partial,
+    share: Share,
     is_data_over: bool,
 }
 
 impl Received {
-    pub(super) fn new(ahead: Bytes, stream: RecvStream) -> Self {
+    pub(super) fn new(ahead: Bytes, stream: RecvStream, share: Share) -> Self {
         Received {
             ahead,
             stream,
+            partial: Partial::default(),
+            share,
             is_data_over: false,
         }
+    }
+
+    fn hand_on(&mut self, piece: Bytes) -> Result<Frame<Bytes>, Refused> {
+        self.partial.pass(&piece);
+        if self.share.hold(self.partial.held) {
+            Ok(Frame::data(piece))
+        } else {
+            Err(errors::too_many_requests().into())
+        }
+    }
+}
+
+/// Why a body goes no further: a status is told as it is.
+type Refused = Box<dyn std::error::Error + Send + Sync>;
+
+/// How much of a message that is not whole yet has passed.
+#[derive(Default)]
+struct Partial {
+    head: [u8; reply::FRAME_HEAD],
+    held: usize,
+}
+
+impl Partial {
+    fn pass(&mut self, piece: &[u8]) {
+        let mut left = piece;
+        while let Some(byte) = left.first() {
+            if let Some(place) = self.head.get_mut(self.held) {
+                *place = *byte;
+                self.held += 1;
+                left = left.get(1..).unwrap_or_default();
+            } else {
+                let missing = self.length().saturating_sub(self.held);
+                let step = missing.min(left.len());
+                self.held += step;
+                left = left.get(step..).unwrap_or_default();
+            }
+            if self.held >= self.length() && self.held >= self.head.len() {
+                self.held = 0;
+            }
+        }
+    }
+
+    /// Of the whole frame, once its head is there.
+    fn length(&self) -> usize {
+        let [_, length @ ..] = self.head;
+        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+        length.saturating_add(self.head.len())
     }
 }
 
@@ -53,24 +107,29 @@ pub(super) fn poll_data(
 
 impl http_body::Body for Received {
     type Data = Bytes;
-    type Error = h2::Error;
+    type Error = Refused;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Refused>>> {
         let this = &mut *self;
         if !this.ahead.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.ahead)))));
+            let piece = std::mem::take(&mut this.ahead);
+            return Poll::Ready(Some(this.hand_on(piece)));
         }
         if !this.is_data_over {
             if let Some(data) = ready!(poll_data(&mut this.stream, cx)) {
-                return Poll::Ready(Some(data.map(Frame::data)));
+                let frame = data.map_err(Refused::from);
+                return Poll::Ready(Some(frame.and_then(|piece| this.hand_on(piece))));
             }
             this.is_data_over = true;
         }
-        let trailers = ready!(this.stream.poll_trailers(cx));
-        Poll::Ready(trailers.transpose().map(|read| read.map(Frame::trailers)))
+        let trailers = ready!(this.stream.poll_trailers(cx)).transpose();
+        let read = |trailers: Result<HeaderMap, h2::Error>| {
+            trailers.map(Frame::trailers).map_err(Refused::from)
+        };
+        Poll::Ready(trailers.map(read))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -181,4 +240,38 @@ pub(super) async fn send_piece(
         }
     }
     stream.send_data(data, is_last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_not_whole_counts() {
+        let frame = |length: u32| {
+            let mut frame = vec![0];
+            frame.extend(length.to_be_bytes());
+            frame.extend(vec![7; usize::try_from(length).unwrap()]);
+            frame
+        };
+        let stream: Vec<u8> = [0, 1, 300, 0, 5].into_iter().flat_map(frame).collect();
+        let ends: Vec<usize> = [5, 6, 305, 5, 10]
+            .iter()
+            .scan(0, |sum, length| {
+                *sum += length;
+                Some(*sum)
+            })
+            .collect();
+        for size in [1, 2, 3, 7, 100, stream.len()] {
+            let mut partial = Partial::default();
+            let mut passed = 0;
+            for piece in stream.chunks(size) {
+                partial.pass(piece);
+                passed += piece.len();
+                let whole = ends.iter().rev().find(|end| **end <= passed);
+                let held = passed - whole.copied().unwrap_or(0);
+                assert_eq!(partial.held, held, "after {passed} in pieces of {size}");
+            }
+        }
+    }
 }

@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -30,10 +30,12 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use super::bridge::{self, Received};
 use super::keepalive::Keepalive;
 use super::line::Line;
+use super::reading::{End, Reading, Share, Slow};
 use super::reply::{self, Caller};
-use super::unary::{self, Asked, Call};
+use super::unary::{self, Asked};
 use super::{HANDSHAKE_TIMEOUT, Site};
 use crate::etcd::access::ReadOnly;
+use crate::etcd::admission::Budget;
 use crate::etcd::errors;
 use crate::etcd::gate::Entry;
 use crate::etcd::kv::KvService;
@@ -92,92 +94,6 @@ struct Waiting {
     asked: Asked,
 }
 
-/// A call whose body is not complete yet, and then what there is of it.
-struct Reading {
-    call: Call,
-    parts: Parts,
-    body: RecvStream,
-    caller: Caller,
-    read: Body,
-    /// More than any message may hold.
-    bytes_max: usize,
-}
-
-/// A body so far: most come in one piece, which is then not copied.
-#[derive(Default)]
-struct Body {
-    first: Bytes,
-    rest: BytesMut,
-}
-
-impl Body {
-    fn push(&mut self, piece: Bytes) {
-        if self.first.is_empty() {
-            self.first = piece;
-            return;
-        }
-        if self.rest.is_empty() {
-            self.rest.extend_from_slice(&self.first);
-        }
-        self.rest.extend_from_slice(&piece);
-    }
-
-    fn len(&self) -> usize {
-        self.first.len().max(self.rest.len())
-    }
-
-    fn take(&mut self) -> Bytes {
-        let first = std::mem::take(&mut self.first);
-        if self.rest.is_empty() {
-            return first;
-        }
-        self.rest.split().freeze()
-    }
-}
-
-/// How a body ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    Whole,
-    /// More than any message may hold.
-    TooLong,
-    /// The client took it back.
-    Broken,
-}
-
-impl Reading {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
-        loop {
-            if self.body.is_end_stream() {
-                return Poll::Ready(End::Whole);
-            }
-            match ready!(bridge::poll_data(&mut self.body, cx)) {
-                Some(Ok(piece)) => self.read.push(piece),
-                Some(Err(_reset)) => return Poll::Ready(End::Broken),
-                None => return Poll::Ready(End::Whole),
-            }
-            if self.read.len() > self.bytes_max + reply::FRAME_HEAD {
-                return Poll::Ready(End::TooLong);
-            }
-        }
-    }
-}
-
-/// The slow way of reading one, for bodies that come later than their heads.
-struct Slow(Option<Box<Reading>>);
-
-impl Future for Slow {
-    type Output = Option<(Box<Reading>, End)>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let end = match &mut self.0 {
-            Some(reading) => ready!(reading.poll(cx)),
-            None => return Poll::Ready(None),
-        };
-        Poll::Ready(self.0.take().map(|reading| (reading, end)))
-    }
-}
-
 /// The state of a connection.
 struct Task<S> {
     http: Connection<Line<S>, Bytes>,
@@ -189,6 +105,8 @@ struct Task<S> {
     stopping: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     /// Calls whose bodies are on their way.
     slow: FuturesUnordered<Slow>,
+    /// What bodies may hold that are not complete.
+    bodies: Arc<Budget>,
     mailbox: Arc<Mailbox>,
     letters: Vec<Letter>,
     /// Writes on their way, by ticket.
@@ -220,6 +138,7 @@ where
             keepalive,
             stopping: Some(Box::pin(stopping)),
             slow: FuturesUnordered::new(),
+            bodies: Arc::new(Budget::of_connection()),
             mailbox: Arc::default(),
             letters: Vec::new(),
             waiting: HashMap::default(),
@@ -243,7 +162,7 @@ where
         let is_over = self.accept(cx).map_err(|error| error.to_string())?;
         while let Poll::Ready(Some(read)) = self.slow.poll_next_unpin(cx) {
             if let Some((reading, end)) = read {
-                self.ended(*reading, end);
+                self.ended(reading, end);
             }
         }
         if !self.outgoing.is_empty() {
@@ -303,35 +222,45 @@ where
             self.pass_on(parts, Bytes::new(), body, caller);
             return;
         };
-        let mut reading = Reading {
-            call,
-            parts,
-            body,
-            caller,
-            read: Body::default(),
-            bytes_max: self.site.shared.message_bytes_max(),
-        };
+        let bytes_max = self.site.shared.message_bytes_max();
+        let mut reading = Reading::new(call, parts, body, caller, bytes_max);
         match reading.poll(cx) {
             Poll::Ready(end) => self.ended(reading, end),
-            Poll::Pending => self.slow.push(Slow(Some(Box::new(reading)))),
+            Poll::Pending => {
+                let patience = self.site.shared.write_timeout;
+                self.slow.push(Slow::new(reading, self.share(), patience));
+            }
         }
     }
 
+    fn share(&self) -> Share {
+        Share::new(&self.bodies, &self.site.shared)
+    }
+
     fn pass_on(&self, parts: Parts, ahead: Bytes, body: RecvStream, caller: Caller) {
-        let body = Received::new(ahead, body);
+        let body = Received::new(ahead, body, self.share());
         let routes = self.site.routes.clone();
         tokio::spawn(bridge::pass(routes, parts, body, caller));
     }
 
     /// A hot call has been read.
     fn ended(&mut self, mut reading: Reading, end: End) {
-        if end == End::Broken {
-            return;
+        let refusal = match end {
+            End::Broken => return,
+            End::NoRoom => Some(errors::too_many_requests()),
+            End::Late => Some(errors::timed_out()),
+            End::TooLong(length) => {
+                let most = self.site.shared.message_bytes_max();
+                Some(errors::message_too_large(length, most))
+            }
+            End::Whole | End::TooMuch => None,
+        };
+        if let Some(status) = refusal {
+            return reply::refuse(&mut reading.caller, status);
         }
-        let body = reading.read.take();
-        let is_whole = end == End::Whole;
+        let body = reading.take();
         let step = reply::unframed(&body)
-            .filter(|_| is_whole)
+            .filter(|_| end == End::Whole)
             .and_then(|message| unary::begin(&self.kv, reading.call, message));
         match step {
             // The library says what is wrong with it.

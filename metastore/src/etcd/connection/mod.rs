@@ -12,13 +12,14 @@
 //! (compressed, broken, too large, trailing bytes) is handed to the library as it came ([`bridge`]),
 //! so that there is one judge of what is wrong.
 //!
-//! Bounds: those of HTTP/2 below; calls read to their end hold a message of etcd's limit each, and
-//! writes on their way hold room of the store's inbox.
+//! Bounds: those of HTTP/2 ([`http2`]); what calls hold that are not read to their end
+//! ([`reading`]); and writes on their way hold room of the store's inbox.
 
 mod bridge;
 mod http2;
 mod keepalive;
 mod line;
+mod reading;
 mod reply;
 mod sniff;
 mod unary;
