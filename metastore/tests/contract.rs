@@ -99,6 +99,7 @@ macro_rules! contract {
 contract! {
     outcomes_come_in_order_once_and_from_another_thread
     durable_batches_are_recovered_in_order
+    batches_made_durable_at_once_stand_among_the_others
     a_fresh_engine_takes_any_previous
     a_gap_is_a_fault_and_stops_the_epoch
     a_batch_that_ends_before_it_begins_is_a_fault
@@ -243,6 +244,42 @@ fn durable_batches_are_recovered_in_order(mut harness: impl Harness) {
         assert_eq!(state.batches, sent);
         harness.crash(engine);
     }
+}
+
+/// Written by whoever waits or by the engine's thread: the log is one, in the order asked for.
+fn batches_made_durable_at_once_stand_among_the_others(mut harness: impl Harness) {
+    let (engine, epoch, _) = start(&harness);
+    let mut at_once = 0;
+    for number in 2..=300 {
+        let next = batch(number - 1, number, number.to_le_bytes().to_vec());
+        let now = engine.append_now(epoch, &next);
+        at_once += usize::from(now.is_some());
+        let outcome = match now {
+            Some((outcome, _place)) => outcome,
+            None => append(&*engine, epoch, next),
+        };
+        assert_eq!(outcome, AppendOutcome::Durable);
+        if number % 3 == 0 {
+            // One of the other kind in between, so that either follows either.
+            continue;
+        }
+        let last = engine.append_now(epoch, &batch(number, number, "housekeeping"));
+        at_once += usize::from(last.is_some());
+        if let Some((outcome, _place)) = last {
+            assert_eq!(outcome, AppendOutcome::Durable);
+        }
+    }
+    let wrong = engine.append_now(epoch, &batch(7, 8, "x"));
+    assert!(wrong.is_none_or(|(outcome, _)| is_failed(&outcome)));
+    harness.crash(engine);
+    let numbers = numbers(&start(&harness).2);
+    let revisions: Vec<u64> = {
+        let mut all = numbers.clone();
+        all.dedup();
+        all
+    };
+    assert!(revisions.into_iter().eq(2..=300));
+    assert!(at_once == 0 || numbers.len() > 299);
 }
 
 fn a_fresh_engine_takes_any_previous(mut harness: impl Harness) {

@@ -140,6 +140,14 @@ pub trait Engine: Send + Sync + 'static {
     /// Queues a batch; `done` is called when its outcome is known. Never blocks on the disk.
     fn append_placed(&self, epoch: Epoch, batch: Batch, done: PlacedDone);
 
+    /// Makes a batch durable on the caller's thread, which waits for the disk; `None` when something
+    /// is in flight or this engine cannot, and [`Engine::append_placed`] is to be called instead.
+    /// The outcome is as if it had been reported. For a caller with little to do meanwhile: handing
+    /// a small batch to another thread and back costs more than its sync.
+    fn append_now(&self, _epoch: Epoch, _batch: &Batch) -> Option<(AppendOutcome, Option<Place>)> {
+        None
+    }
+
     /// As [`Engine::append_placed`], for whoever keeps the bytes.
     fn append(&self, epoch: Epoch, batch: Batch, done: AppendDone) {
         let done = |outcome, _place| done(outcome);

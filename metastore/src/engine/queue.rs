@@ -47,6 +47,11 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Whether nothing waits to be taken.
+    pub(super) fn is_empty(&self) -> bool {
+        self.state.lock().items.is_empty()
+    }
+
     /// Moves all that is there behind `into`; waits for something when both are empty. False when
     /// the queue was stopped and there is nothing left.
     pub(super) fn take(&self, into: &mut VecDeque<T>) -> bool {

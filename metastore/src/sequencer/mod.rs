@@ -6,7 +6,9 @@
 //!             ^ ahead: the assigned state    ^ in order: the visible one
 //! ```
 //!
-//! It never waits for the disk: while one batch is being synced the next is filled. It runs ahead
+//! It does not wait for the disk under load: while one batch is being synced the next is filled. A
+//! small batch with nothing before it is synced right here, since there is nothing to fill yet and
+//! changing threads would cost more. It runs ahead
 //! on the assigned state, of which a copy rides with each batch; readers see that copy when the
 //! batch is durable. Room in the inbox bounds what is queued and in flight.
 //!
@@ -145,16 +147,28 @@ impl Sequencer {
         for message in messages.drain(..) {
             self.receive(message);
         }
-        self.settle();
-        if self.shared.failure.get().is_some() {
-            self.refuse_queued();
+        if !self.settle_all() {
             return;
         }
         self.expire();
         self.evaluate();
+        // What was made durable at once.
+        if !self.settle_all() {
+            return;
+        }
         self.sweep();
         self.refresh_view();
         self.checkpoint();
+    }
+
+    /// Acts on the outcomes known; `false` when there will be no more writes.
+    fn settle_all(&mut self) -> bool {
+        self.settle();
+        let goes_on = self.shared.failure.get().is_none();
+        if !goes_on {
+            self.refuse_queued();
+        }
+        goes_on
     }
 
     fn receive(&mut self, message: Message) {

@@ -16,6 +16,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
+use parking_lot::Mutex;
+
+use super::super::queue::Queue;
 use super::super::{AppendOutcome, Batch, Epoch, Place as Kept, PlacedDone, Source};
 use super::files::{File, Files, Lock};
 use super::frame::{self, Builder, Kind, Place};
@@ -94,6 +97,25 @@ struct Active {
     capacity: u64,
 }
 
+/// What is said of what was being written when writing panicked.
+const PANICKED: &str = "the log's thread panicked";
+
+/// Until the queue is stopped. A panic stops the log as a failed write does: what was being written
+/// may be there, and whoever waits is told. (A release build ends the process instead.)
+pub(super) fn run(log: &Mutex<Log>, queue: &Queue<Request>) {
+    let mut work = VecDeque::new();
+    while queue.take(&mut work) {
+        let mut log = log.lock();
+        let turn = catch_unwind(AssertUnwindSafe(|| log.turn(&mut work)));
+        if turn.is_err() {
+            let outcome = log.stop(failed(PANICKED));
+            while let Some((done, _)) = log.dones.pop_front() {
+                done(outcome.clone(), None);
+            }
+        }
+    }
+}
+
 impl Log {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Log {
@@ -104,19 +126,27 @@ impl Log {
         }
     }
 
-    /// Until the queue is stopped. A panic stops the log as a failed write does: what was being
-    /// written may be there, and whoever waits is told. (A release build ends the process instead.)
-    pub(super) fn run(mut self) {
-        let mut work = VecDeque::new();
-        while self.shared.queue.take(&mut work) {
-            let turn = catch_unwind(AssertUnwindSafe(|| self.turn(&mut work)));
-            if turn.is_err() {
-                let outcome = self.stop(failed("the log's thread panicked"));
-                while let Some((done, _)) = self.dones.pop_front() {
-                    done(outcome.clone(), None);
-                }
-            }
+    /// Makes a batch durable on the caller's thread; `None` when it is not to be written now. It is
+    /// not known to be written if that panics, and then nothing more is.
+    pub(super) fn append_now(
+        &mut self,
+        epoch: Epoch,
+        batch: &Batch,
+    ) -> Option<(AppendOutcome, Option<Kept>)> {
+        let is_open = matches!(&self.state, State::Open(open) if !open.is_refusing);
+        if !is_open {
+            return None;
         }
+        if let Some(outcome) = self.judge(epoch, batch, self.tail()) {
+            return Some((outcome, None));
+        }
+        let written = catch_unwind(AssertUnwindSafe(|| {
+            self.frame.begin();
+            let at = self.frame.push(batch);
+            let (outcome, frame) = self.write((batch.previous, batch.last));
+            (outcome, frame.map(|frame| frame.after(at)))
+        }));
+        Some(written.unwrap_or_else(|_panic| (self.stop(failed(PANICKED)), None)))
     }
 
     fn turn(&mut self, work: &mut VecDeque<Request>) {

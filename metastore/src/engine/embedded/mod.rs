@@ -44,7 +44,9 @@ use self::recover::{Sources, open_source};
 use self::segment::Info;
 use self::spare::Spares;
 use super::queue::Queue;
-use super::{Batch, Engine, Epoch, Place, PlacedDone, Recovered, Source, misplaced_checkpoint};
+use super::{
+    AppendOutcome, Batch, Engine, Epoch, Place, PlacedDone, Recovered, Source, misplaced_checkpoint,
+};
 use crate::stats::{SharedTimings, Timings};
 use crate::{Error, Revision};
 
@@ -86,6 +88,8 @@ impl EmbeddedOptions {
 /// A log in a directory; see the module. Dropping it closes it.
 pub struct Embedded {
     shared: Arc<Shared>,
+    /// Written to by its thread, or by a caller that waits. Taken before every lock of `Shared`.
+    log: Arc<Mutex<Log>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -185,12 +189,14 @@ impl Embedded {
             log_bytes: AtomicU64::new(0),
             syncs: SharedTimings::default(),
         });
-        let log = Log::new(Arc::clone(&shared));
+        let log = Arc::new(Mutex::new(Log::new(Arc::clone(&shared))));
         let mut engine = Embedded {
             shared: Arc::clone(&shared),
+            log: Arc::clone(&log),
             threads: Vec::new(),
         };
-        engine.spawn("metastore-log", move || log.run())?;
+        let queue = Arc::clone(&shared);
+        engine.spawn("metastore-log", move || log::run(&log, &queue.queue))?;
         if shared.spares.is_of_use() {
             engine.spawn("metastore-spare", move || shared.spares.run(&*files))?;
         }
@@ -300,6 +306,15 @@ impl Engine for Embedded {
         self.shared
             .queue
             .push(Request::Append { epoch, batch, done });
+    }
+
+    fn append_now(&self, epoch: Epoch, batch: &Batch) -> Option<(AppendOutcome, Option<Place>)> {
+        let mut log = self.log.lock();
+        // What is queued goes first.
+        if !self.shared.queue.is_empty() {
+            return None;
+        }
+        log.append_now(epoch, batch)
     }
 
     fn resume(&self, epoch: Epoch) {
