@@ -1,9 +1,5 @@
 //! A store that is carried on under the revisions of another is that other store.
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "tests fail loudly"
-)]
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use std::sync::Arc;
 use std::time::Duration;
