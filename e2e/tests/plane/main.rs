@@ -70,6 +70,7 @@ async fn everything(parts: &Parts, plane: &mut Plane, clock: &mut Clock) {
     clock.lap("events with a lease");
     lists::lists_are_consistent_and_from_the_cache(plane).await;
     lists::lists_are_streamed(plane).await;
+    storage::lists_come_by_a_stream_where_asked(plane).await;
     clock.lap("lists from the cache, streamed lists");
     work::custom_kinds_come(plane).await;
     faults::the_store_is_killed_under_informers(parts, plane).await;

@@ -46,8 +46,9 @@ pub(crate) async fn events_go_with_their_lease(plane: &Plane) {
     let event = json!({"metadata": {"name": "seen"}, "reason": "Tested", "type": "Normal",
         "involvedObject": {"kind": "ConfigMap", "namespace": "default", "name": "old"}});
     let path = "/api/v1/namespaces/default/events";
+    // The lease is granted before the event is written and answered.
+    let asked = Instant::now();
     make(direct, path, &event).await;
-    let made = Instant::now();
     let stored = key(plane, "/registry/events/default/seen").expect("the event is stored");
     let lease = stored["lease"].as_i64().unwrap_or_default();
     assert_ne!(lease, 0, "{stored}");
@@ -58,7 +59,7 @@ pub(crate) async fn events_go_with_their_lease(plane: &Plane) {
         (status == 404).then_some(()).ok_or(status.to_string())
     })
     .await;
-    let lived = made.elapsed();
+    let lived = asked.elapsed();
     println!("an event of {EVENT_TTL:?} was gone after {lived:?}");
     assert!(lived >= EVENT_TTL, "gone after {lived:?}");
     assert_eq!(key(plane, "/registry/events/default/seen"), None);
@@ -106,6 +107,19 @@ pub(crate) async fn old_revisions_are_compacted(plane: &Plane, old: &str) {
         })
         .await;
     }
+}
+
+/// From this minor version on an apiserver lists by a stream where the store can.
+const STREAMS_SINCE: u32 = 37;
+
+/// Lists come by RangeStream from the version on that asks for it, and from no older one.
+pub(crate) async fn lists_come_by_a_stream_where_asked(plane: &Plane) {
+    let direct = &plane.apiservers[0].direct;
+    let version = direct.once("GET", "/version", "").await.unwrap().json();
+    let minor: u32 = version["minor"].as_str().unwrap().parse().unwrap();
+    let streams = plane.store_metric("sluice_etcd_range_streams_total").await;
+    println!("{}: {streams} lists by a stream", version["gitVersion"]);
+    assert_eq!(streams > 0.0, minor >= STREAMS_SINCE, "{streams} streams");
 }
 
 /// No apiserver found the store wanting, and nothing panicked.
