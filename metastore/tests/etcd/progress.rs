@@ -139,6 +139,50 @@ async fn a_point_read_of_the_resource_pushes_progress() {
     watching.nothing_before_now().await;
 }
 
+/// Several apiservers, each with many watches on a stream: every one on the prefix hears of it, and
+/// no other; one that lags hears it after its last event.
+#[tokio::test]
+async fn a_point_read_tells_every_stream_and_a_lagging_watch_last() {
+    let member = Member::start().await;
+    let mut streams = Vec::new();
+    for apiserver in 0..3 {
+        let mut watching = member.watching().await;
+        for n in 0..100 {
+            let other = format!("/registry/other-{n}/");
+            watching.create(watch_prefix(&other, 0)).await;
+        }
+        let id = watching.create(watch_prefix(PREFIX, 0)).await.watch_id;
+        assert_eq!(id, 100, "of apiserver {apiserver}");
+        streams.push(watching);
+    }
+    let mut last = 0;
+    for n in 0..3000 {
+        last = member.put(&format!("{PREFIX}{}", n % 10), "v").await;
+    }
+    for watching in &mut streams {
+        watching.events(3000).await;
+    }
+    let mut lagging = member.watching().await;
+    lagging.create(watch_prefix("/registry/other/", 0)).await;
+    lagging.send_create(watch_prefix(PREFIX, 2)).await;
+    assert!(lagging.next().await.created);
+    for _ in 0..5 {
+        last = member.put("/elsewhere", "v").await;
+    }
+    let read = member.range(pb::RangeRequest {
+        limit: 1,
+        ..get("/registry/pods")
+    });
+    assert_eq!(revision(&read.await.header), last);
+    for watching in &mut streams {
+        assert_progress(&watching.next().await, 100, last);
+        watching.nothing_before_now().await;
+    }
+    lagging.events(3000).await;
+    assert_progress(&lagging.next().await, 1, last);
+    lagging.nothing_before_now().await;
+}
+
 /// A watch that begins at the next revision has nothing to be told before it is reached.
 #[tokio::test]
 async fn nothing_is_told_below_the_start() {
