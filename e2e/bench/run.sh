@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures Sluice beside its peers in one run and prints one JSON line a row, then the ratios.
 #
-# usage: run.sh [store|gateway]...     default: both; the store takes about nine minutes
+# usage: run.sh [store|lists|gateway]... default: all; the store takes about nine minutes
 #   ROUNDS=5 SECONDS_EACH=8 run.sh      more rounds, longer rows
 #   SLUICE=/path/to/sluice run.sh       a binary built already
 #
@@ -44,6 +44,8 @@ fi
 
 # shellcheck source=e2e/bench/store.sh
 . $HERE/store.sh
+# shellcheck source=e2e/bench/lists.sh
+. $HERE/lists.sh
 
 bench_gateway() {
     need nginx haproxy h2load ss taskset python3 openssl gcc || return 0
@@ -111,6 +113,6 @@ YAML
 }
 
 : >"$ROWS"
-[ $# -gt 0 ] || set -- store gateway
+[ $# -gt 0 ] || set -- store lists gateway
 for part in "$@"; do "bench_$part"; done
 python3 $HERE/ratios.py "$ROWS"

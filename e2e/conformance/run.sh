@@ -7,6 +7,7 @@
 #         robustness    etcd's robustness traffic and validators 3.7.3, with kill -9
 #         etcd-common   etcd's tests/common 3.7.3 by the real etcdctl
 #         etcd-e2e      etcd's tests/e2e 3.7.3 by the real etcdctl, etcdutl and curl
+#         plane         whole control planes 1.36.2, 1.35.4 and 1.37.2, with kwok's nodes
 #
 # SLUICE=PATH  the binary to test (built for release otherwise)    JOBS=2   tests at once
 # RUN=REGEX    only tests whose name matches                       OUT=DIR  results and logs
@@ -19,10 +20,10 @@ set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 suites=("$@")
-[ $# -gt 0 ] || suites=(k8s-storage robustness etcd-common etcd-e2e)
+[ $# -gt 0 ] || suites=(k8s-storage robustness etcd-common etcd-e2e plane)
 for suite in "${suites[@]}"; do
     case $suite in
-    k8s-storage | robustness | etcd-common | etcd-e2e) ;;
+    k8s-storage | robustness | etcd-common | etcd-e2e | plane) ;;
     *)
         say "unknown suite: $suite (see $0)"
         exit 2

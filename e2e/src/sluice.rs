@@ -7,12 +7,15 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::process::{Process, eventually};
 
-/// The binary that cargo built beside this test.
+/// The binary that cargo built beside this test, or the one that `SLUICE` names.
 ///
 /// # Panics
 /// When it is not there: `cargo build --bin sluice` makes it.
 #[must_use]
 pub fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("SLUICE") {
+        return path.into();
+    }
     let me = std::env::current_exe().expect("a running test has a path");
     // target/<profile>/deps/<test> -> target/<profile>/sluice
     let dir = me

@@ -1,0 +1,3 @@
+module sluice.local/consistent-list
+
+go 1.26.0

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# A whole control plane on the store, for each Kubernetes version: e2e/tests/plane with its long
+# tests. Unlike the other suites these are ours; what runs in them is Kubernetes'.
+#
+# PLANE_SECONDS=180   how long each long test goes on
+# PLANE_VERSIONS="1.36.2 1.35.4 1.37.2"
+# RUN=NAME            only tests whose name contains it
+set -uo pipefail
+# shellcheck source=e2e/conformance/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+: "${SLUICE:?run by run.sh}" "${OUT:?}" "${SUMMARY:?}"
+
+# The suite builds its parts itself, with flags of its own.
+unset GOFLAGS
+worst=0 upgraded=
+for version in ${PLANE_VERSIONS:-1.36.2 1.35.4 1.37.2}; do
+    log=$OUT/plane-$version.log
+    # The upgrade is over all versions: once is enough.
+    without=(${upgraded:+--skip apiservers_are_upgraded})
+    say "plane: Kubernetes $version, see $log"
+    (cd "$ROOT" && SLUICE_EXPECT_PARTS=1 SLUICE_K8S_VERSION=$version SLUICE_PLANE_SECONDS=${PLANE_SECONDS:-180} \
+        cargo test --locked -p sluice-e2e --test plane -- --nocapture --test-threads=1 \
+        ${RUN:+"$RUN"} "${without[@]}") >"$log" 2>&1 || worst=1
+    upgraded=1
+    # "test NAME ... ok", but what a test says stands between.
+    passed=$(sed -n 's/^test result: .* \([0-9]*\) passed;.*/\1/p' "$log")
+    failed=$(sed -n 's/^test result: .* \([0-9]*\) failed;.*/\1/p' "$log")
+    printf 'plane-%s\t%s\t%s\t0\t0\n' "$version" "${passed:-0}" "${failed:-1}" >>"$SUMMARY"
+done
+exit $worst
