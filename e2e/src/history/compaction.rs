@@ -114,7 +114,8 @@ fn may(request: &Request, refusal: &Refusal) -> bool {
     );
     match (refusal.code, refusal.text.as_str()) {
         (OUT_OF_RANGE, COMPACTED | FUTURE) => match request {
-            Request::Range(range) => range.revision > 0,
+            // A stream that is overtaken says so.
+            Request::Range(range) => range.revision > 0 || range.stream,
             Request::Compact(_) => true,
             _ => false,
         },

@@ -98,6 +98,9 @@ pub struct Range {
     pub limit: i64,
     pub count_only: bool,
     pub keys_only: bool,
+    /// Asked for as a stream, which answers the same in parts.
+    #[serde(default)]
+    pub stream: bool,
 }
 
 /// A write.

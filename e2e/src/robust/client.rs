@@ -111,9 +111,10 @@ fn of_status(status: &Status) -> Outcome {
 }
 
 async fn send(channel: Channel, request: &Request) -> Result<Reply, Status> {
-    let kv = || KvClient::new(channel.clone());
+    let kv = || KvClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
     let leases = || LeaseClient::new(channel.clone());
     Ok(match request {
+        Request::Range(range) if range.stream => streamed(kv(), wire::range(range)).await?,
         Request::Range(range) => {
             let answer = kv().range(wire::range(range)).await?.into_inner();
             wire::reply(answer.header, wire::range_answer(answer))
@@ -166,6 +167,28 @@ async fn send(channel: Channel, request: &Request) -> Result<Reply, Status> {
             wire::reply(answer.header, Answer::Left { ttl })
         }
     })
+}
+
+/// A list in parts; the last one says what an answer in one piece would.
+async fn streamed(mut kv: KvClient<Channel>, request: pb::RangeRequest) -> Result<Reply, Status> {
+    let mut parts = kv.range_stream(request).await?.into_inner();
+    let mut whole = pb::RangeResponse::default();
+    while let Some(part) = parts.message().await? {
+        let part = part.range_response.unwrap_or_default();
+        let mut kvs = std::mem::take(&mut whole.kvs);
+        kvs.extend(part.kvs);
+        whole = pb::RangeResponse {
+            header: part.header,
+            count: part.count,
+            more: part.more,
+            kvs,
+        };
+    }
+    if whole.header.is_none() {
+        return Err(Status::unavailable("the stream ended before its last part"));
+    }
+    let header = whole.header.take();
+    Ok(wire::reply(header, wire::range_answer(whole)))
 }
 
 /// One renewal on a stream of its own.

@@ -38,6 +38,8 @@ pub struct Cast {
     pub crowd: u64,
     /// Watches that are begun together, from now on, again and again.
     pub newcomers: u64,
+    /// Of how many values one is large; zero for none.
+    pub large_every: u64,
     /// The longest pause of a client between two requests.
     pub pace: Duration,
 }
@@ -54,6 +56,7 @@ impl Cast {
             compacts: true,
             crowd: 0,
             newcomers: 2,
+            large_every: 50,
             pace: Duration::from_millis(4),
         }
     }
@@ -85,7 +88,7 @@ impl Run {
     #[must_use]
     pub fn start(cast: Cast, url: &str) -> Run {
         let mut run = Run {
-            tape: Arc::default(),
+            tape: Arc::new(Tape::new(cast.large_every)),
             url: watch::Sender::new(url.to_owned()),
             over: watch::Sender::new(false),
             end: watch::Sender::new(0),

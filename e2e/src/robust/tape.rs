@@ -11,6 +11,11 @@ use crate::history::{Call, History, Outcome, Request, WatchLog};
 /// Revisions of deletions that are remembered, to compact and to watch at.
 const DELETES_KEPT: usize = 64;
 
+/// Bytes of values that are large, from the least on.
+const LARGE: (u64, u64) = (20_000, 150_000);
+/// Bytes of one in sixteen of them: close to what a request may have.
+const HUGE: u64 = 1_200_000;
+
 /// The history being made.
 #[derive(Debug)]
 pub struct Tape {
@@ -23,12 +28,17 @@ pub struct Tape {
     deletes: Mutex<VecDeque<i64>>,
     leases: Mutex<Vec<i64>>,
     values: AtomicU64,
+    /// Of how many values one is large; zero for none.
+    large_every: u64,
     clients: AtomicU32,
 }
 
-impl Default for Tape {
-    fn default() -> Self {
+impl Tape {
+    /// An empty one.
+    #[must_use]
+    pub fn new(large_every: u64) -> Self {
         Tape {
+            large_every,
             began: Instant::now(),
             history: Mutex::default(),
             reach: AtomicI64::new(1),
@@ -39,9 +49,7 @@ impl Default for Tape {
             clients: AtomicU32::new(1),
         }
     }
-}
 
-impl Tape {
     /// Nanoseconds since the run began.
     #[must_use]
     pub fn now(&self) -> u64 {
@@ -53,9 +61,22 @@ impl Tape {
         self.clients.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A value that was never put.
+    /// A value that was never put. A large one is written as its begin and its length.
     pub fn value(&self) -> String {
-        format!("v{}", self.values.fetch_add(1, Ordering::Relaxed))
+        let n = self.values.fetch_add(1, Ordering::Relaxed);
+        if self.large_every == 0 || !n.is_multiple_of(self.large_every) {
+            return format!("v{n}");
+        }
+        if n.is_multiple_of(self.large_every * 16) {
+            return self.large(HUGE);
+        }
+        self.large(LARGE.0 + n * 7919 % (LARGE.1 - LARGE.0))
+    }
+
+    /// A value of so many bytes that was never put.
+    pub fn large(&self, bytes: u64) -> String {
+        let n = self.values.fetch_add(1, Ordering::Relaxed);
+        format!("v{n}+{bytes}")
     }
 
     /// Writes down a call that is over.

@@ -156,7 +156,8 @@ impl Stream {
     /// One connection; `true` when all is over.
     async fn session(&mut self) -> Result<bool, Status> {
         let (requests, outgoing) = mpsc::channel(self.watches.len() + 8);
-        let mut client = WatchClient::new(connect(&mut self.target));
+        let client = WatchClient::new(connect(&mut self.target));
+        let mut client = client.max_decoding_message_size(usize::MAX);
         for (id, watch) in &mut self.watches {
             let log = WatchLog {
                 client: self.client,

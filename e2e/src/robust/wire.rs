@@ -22,6 +22,30 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// What the tape writes as `v1+5` is `v1xxx` on the wire.
+fn value_bytes(value: &str) -> Bytes {
+    match value.split_once('+') {
+        Some((begin, bytes)) => {
+            let bytes = bytes.parse().unwrap_or(0);
+            let mut whole = begin.as_bytes().to_vec();
+            whole.resize(bytes, b'x');
+            whole.into()
+        }
+        None => bytes(value),
+    }
+}
+
+/// And back, if every byte of it is right.
+fn value_text(bytes: &[u8]) -> String {
+    let filled = bytes.iter().rev().take_while(|byte| **byte == b'x').count();
+    let (begin, _fill) = bytes.split_at(bytes.len() - filled);
+    if filled == 0 {
+        text(bytes)
+    } else {
+        format!("{}+{}", text(begin), bytes.len())
+    }
+}
+
 pub(super) fn range(range: &Range) -> pb::RangeRequest {
     pb::RangeRequest {
         key: bytes(&range.key),
@@ -35,10 +59,9 @@ pub(super) fn range(range: &Range) -> pb::RangeRequest {
 }
 
 pub(super) fn put(put: &Put) -> pb::PutRequest {
-    let kept = |is_kept: bool, given: &str| if is_kept { "" } else { given }.to_owned();
     pb::PutRequest {
         key: bytes(&put.key),
-        value: bytes(&kept(put.ignore_value, &put.value)),
+        value: value_bytes(if put.ignore_value { "" } else { &put.value }),
         lease: if put.ignore_lease { 0 } else { put.lease },
         prev_kv: put.prev_kv,
         ignore_value: put.ignore_value,
@@ -68,7 +91,7 @@ fn compare(compare: &Compare) -> pb::Compare {
         Target::Create(given) => (CompareTarget::Create, TargetUnion::CreateRevision(*given)),
         Target::Mod(given) => (CompareTarget::Mod, TargetUnion::ModRevision(*given)),
         Target::Lease(given) => (CompareTarget::Lease, TargetUnion::Lease(*given)),
-        Target::Value(given) => (CompareTarget::Value, TargetUnion::Value(bytes(given))),
+        Target::Value(given) => (CompareTarget::Value, TargetUnion::Value(value_bytes(given))),
     };
     let result = match compare.relation {
         Relation::Equal => CompareResult::Equal,
@@ -119,7 +142,7 @@ pub(super) fn watch(log: &WatchLog, id: i64, fragment: bool) -> pb::WatchCreateR
 pub(super) fn kv(kv: mvccpb::KeyValue) -> Kv {
     Kv {
         key: text(&kv.key),
-        value: text(&kv.value),
+        value: value_text(&kv.value),
         create: kv.create_revision,
         modified: kv.mod_revision,
         version: kv.version,

@@ -46,7 +46,7 @@ const FAULTS: [Row; 26] = [
 ];
 
 /// Runs until a fault must have been found: far more than any needs.
-const ROUNDS: u64 = 6;
+const ROUNDS: u64 = 10;
 /// Stores at a time.
 const ABREAST: usize = 4;
 
@@ -87,6 +87,7 @@ async fn run(name: &str, is_killed: bool, seed: u64) -> Verdict {
         run.probe_floor().await;
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
+    run.probe_floor().await;
     run.finish().await
 }
 

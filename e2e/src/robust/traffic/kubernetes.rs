@@ -52,7 +52,13 @@ pub async fn kubernetes(
             }
             60..70 => believed = seen(&mut client, &key).await,
             70..82 => pages(&mut client, &mut dice, resource, &over).await,
-            82..88 => drop(client.ask(list(resource, 0, 0)).await),
+            82..88 => {
+                let Request::Range(range) = list(resource, 0, 0) else {
+                    continue;
+                };
+                let stream = dice.chance(50);
+                client.ask(Request::Range(Range { stream, ..range })).await;
+            }
             88..92 => {
                 let Request::Range(range) = list(resource, 0, 0) else {
                     continue;

@@ -56,11 +56,13 @@ pub async fn compact(mut client: Client, mut dice: Dice, over: watch::Receiver<b
     }
 }
 
+/// In parts, which compaction may come between.
 fn everything_at(revision: i64) -> Request {
     Request::Range(Range {
         key: "\0".to_owned(),
         end: "\0".to_owned(),
         revision,
+        stream: true,
         ..Range::default()
     })
 }
