@@ -2,7 +2,7 @@
 //! right must find each of them.
 //!
 //! Only with the feature `injected-faults`, which no release build takes. Without it
-//! [`injected`] is a constant `false` and the hooks are compiled to nothing. With it a process
+//! `injected` is a constant `false` and the hooks are compiled to nothing. With it a process
 //! has one fault at most, chosen by name when it starts.
 
 #[cfg(all(feature = "injected-faults", not(debug_assertions)))]

@@ -8,7 +8,7 @@
 //!
 //! A gRPC library costs more than the store does, so the four calls a kube-apiserver makes all day
 //! are answered without one: the task that reads a connection decodes them, asks the store, and
-//! writes all answers that are ready in one write ([`line`]). Whatever is odd about such a call
+//! writes all answers that are ready in one write ([`mod@line`]). Whatever is odd about such a call
 //! (compressed, broken, too large, trailing bytes) is handed to the library as it came ([`bridge`]),
 //! so that there is one judge of what is wrong.
 //!
