@@ -18,6 +18,8 @@ use super::traffic;
 use super::watcher::{Manner, Spec, Stream};
 use crate::history::{Answer, History, Outcome, Range, Report, Request, check};
 
+/// Within this all clients and watches have ended, each of which has a bound of its own.
+const END_MAX: Duration = Duration::from_secs(60);
 /// How often the last read is tried, on a server that has just been started.
 const LAST_TRIES: usize = 200;
 
@@ -245,15 +247,11 @@ impl Run {
     /// When a client panicked, or the server does not answer one read within some seconds.
     pub async fn finish(mut self) -> Verdict {
         self.over.send_replace(true);
-        while let Some(ended) = self.traffic.join_next().await {
-            ended.expect("a client does not panic");
-        }
+        ended(&mut self.traffic, "clients").await;
         let mut client = self.client();
         let last = self.settle(&mut client).await;
         self.end.send_replace(last);
-        while let Some(ended) = self.watches.join_next().await {
-            ended.expect("a watch does not panic");
-        }
+        ended(&mut self.watches, "watches").await;
         // All that can still be read, once more.
         let all = Spec {
             key: "\0".to_owned(),
@@ -263,9 +261,7 @@ impl Run {
             ..Spec::default()
         };
         self.stream(Manner::default(), vec![all]);
-        while let Some(ended) = self.watches.join_next().await {
-            ended.expect("a watch does not panic");
-        }
+        ended(&mut self.watches, "watches").await;
         let history = self.tape.finish();
         let report = check(&history);
         Verdict {
@@ -291,6 +287,17 @@ impl Run {
         let reply = client.ask(everything()).await;
         reply.map_or(last, |reply| reply.revision)
     }
+}
+
+/// Waits for all of them to end.
+async fn ended(tasks: &mut JoinSet<()>, what: &str) {
+    let waiting = async {
+        while let Some(one) = tasks.join_next().await {
+            one.expect("a client or a watch does not panic");
+        }
+    };
+    let waited = tokio::time::timeout(END_MAX, waiting).await;
+    assert!(waited.is_ok(), "{what} have not ended within {END_MAX:?}");
 }
 
 fn everything() -> Request {

@@ -139,6 +139,11 @@ impl Stream {
             let over = self.session().await.unwrap_or(false);
             for watch in self.watches.values_mut() {
                 watch.close(&self.tape, 0);
+                // At the end it takes what is left, or it would be turned away for ever where a
+                // compaction that nobody heard of was done.
+                if *self.end.borrow() > 0 {
+                    continue;
+                }
                 if self.manner.is_forgetful {
                     watch.next = watch.spec.start;
                 }
