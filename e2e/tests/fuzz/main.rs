@@ -17,6 +17,7 @@ mod bodies;
 mod config;
 mod corpus;
 mod dice;
+mod etcd;
 mod feed;
 mod fields;
 mod harness;
@@ -32,7 +33,7 @@ mod request;
 mod rules;
 
 /// How many tests share the seconds.
-const TARGETS: u32 = 12;
+const TARGETS: u32 = 13;
 
 #[test]
 fn request() {
@@ -92,4 +93,9 @@ fn limits() {
 #[test]
 fn rules() {
     harness::run(rules::target);
+}
+
+#[test]
+fn etcd() {
+    harness::run(etcd::target);
 }

@@ -67,8 +67,10 @@ fn sort(order: SortOrder, target: SortTarget) -> Option<Sort> {
     (by != SortBy::Key || descending).then_some(Sort { by, descending })
 }
 
+/// Zero is no bound. A greatest one below zero is one that nothing keeps to.
 fn bounds(least: i64, greatest: i64) -> (Option<Revision>, Option<Revision>) {
-    (Revision::from_wire(least), Revision::from_wire(greatest))
+    let greatest = (greatest != 0).then(|| revision(greatest));
+    (Revision::from_wire(least), greatest)
 }
 
 /// A write of one key.
@@ -147,7 +149,10 @@ fn compare(request: &pb::Compare) -> Result<Option<Compare>, Status> {
         Ok(CompareResult::Greater) => Relation::Greater,
         Ok(CompareResult::Less) => Relation::Less,
         Ok(CompareResult::NotEqual) => Relation::NotEqual,
-        // etcd lets an unknown relation hold.
+        // etcd lets an unknown relation hold, but no value of a key that is not there.
+        Err(_) if request.target == i32::from(CompareTarget::Value) => {
+            return Ok(Some(versions(request, Relation::Greater)));
+        }
         Err(_) => return Ok(None),
     };
     let union = request.target_union.as_ref();
@@ -190,7 +195,9 @@ fn compare(request: &pb::Compare) -> Result<Option<Compare>, Status> {
             Some(TargetUnion::Lease(id)) => (Target::Lease(LeaseId(*id)), 0),
             _ => (Target::Lease(LeaseId::NONE), 0),
         },
-        Err(_) => return Ok(None),
+        // etcd compares nothing then, and finds it equal.
+        Err(_) if relation == Relation::Equal => return Ok(None),
+        Err(_) => return Ok(Some(versions(request, Relation::Less))),
     };
     let range = key_range(&request.key, &request.range_end);
     if number >= 0 {
@@ -203,12 +210,17 @@ fn compare(request: &pb::Compare) -> Result<Option<Compare>, Status> {
     // Every count and revision is greater than a negative number, whatever the key.
     Ok(match relation {
         Relation::Greater | Relation::NotEqual => None,
-        Relation::Less | Relation::Equal => Some(Compare {
-            range,
-            relation: Relation::Less,
-            target: Target::Version(0),
-        }),
+        Relation::Less | Relation::Equal => Some(versions(request, Relation::Less)),
     })
+}
+
+/// How versions stand to zero: none is less, and those of keys that are there are greater.
+fn versions(request: &pb::Compare, relation: Relation) -> Compare {
+    Compare {
+        range: key_range(&request.key, &request.range_end),
+        relation,
+        target: Target::Version(0),
+    }
 }
 
 fn revision(number: i64) -> Revision {
@@ -272,6 +284,43 @@ mod tests {
         assert_eq!(
             refused.message(),
             "etcdserver: too many operations in txn request"
+        );
+    }
+
+    #[test]
+    fn nothing_keeps_to_a_greatest_revision_below_zero() {
+        assert_eq!(bounds(0, 0), (None, None));
+        assert_eq!(bounds(-1, 7), (None, Some(Revision::new(7))));
+        assert_eq!(
+            bounds(3, -1),
+            (Some(Revision::new(3)), Some(Revision::ZERO))
+        );
+    }
+
+    #[test]
+    fn an_unknown_target_is_equal_and_nothing_else() {
+        let with = |result: CompareResult| {
+            let compared = compare(&pb::Compare {
+                key: bytes("k"),
+                result: result.into(),
+                target: 5,
+                ..Default::default()
+            });
+            compared.expect("valid").is_none()
+        };
+        assert!(with(CompareResult::Equal));
+        assert!(!with(CompareResult::NotEqual));
+        assert!(!with(CompareResult::Less));
+        let value = compare(&pb::Compare {
+            key: bytes("k"),
+            result: 9,
+            target: CompareTarget::Value.into(),
+            ..Default::default()
+        });
+        let there = value.expect("valid").expect("a condition");
+        assert_eq!(
+            (there.relation, there.target),
+            (Relation::Greater, Target::Version(0))
         );
     }
 

@@ -12,12 +12,12 @@ pub(super) enum MetastoreCommand {
     /// Serve the etcd v3 API from a data directory
     Serve(Box<serve::ServeArgs>),
     /// Move a store from or to a live etcd or another Sluice
-    Migrate(migrate::MigrateArgs),
+    Migrate(Box<migrate::MigrateArgs>),
 }
 
 pub(super) fn run(command: MetastoreCommand) -> ExitCode {
     match command {
         MetastoreCommand::Serve(args) => serve::run(*args),
-        MetastoreCommand::Migrate(args) => migrate::run(args),
+        MetastoreCommand::Migrate(args) => migrate::run(*args),
     }
 }
