@@ -12,6 +12,7 @@ mod decode;
 mod diagnostic;
 mod load;
 mod located;
+mod moment;
 mod path;
 mod process;
 mod rate;
@@ -31,10 +32,11 @@ pub use load::{
     Loaded, RuleSet, Sourced, load, load_process, load_rules, load_rules_of, rule_files,
 };
 pub use located::{Located, Position};
+pub use moment::Moment;
 pub use path::FilePath;
 pub use process::{
-    Admin, Api, Audit, Etcd, GatewayConfig, Listen, Log, LogFormat, LogLevel, Metastore, MutualTls,
-    ServerTls,
+    Admin, Api, Audit, BreakGlass, Etcd, EtcdAccess, GatewayConfig, Listen, Log, LogFormat,
+    LogLevel, Metastore, MutualTls, ServerTls,
 };
 pub use rate::{InFlight, KeyField, Match, Mode, Rate, RateRule, RateRules, RateRulesSpec};
 pub use selector::{Glob, Part, ResourceName, Term, Terms, VerbName};

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::address::{HostPattern, ListenAddress};
 use crate::located::Located;
+use crate::moment::Moment;
 use crate::path::FilePath;
 use crate::units::{ByteSize, TimeSpan};
 
@@ -121,6 +122,34 @@ pub struct Etcd {
     /// How often idle watches that asked for it hear of progress.
     #[serde(default = "default_progress")]
     pub watch_progress_notify_interval: Located<TimeSpan>,
+    /// Who may do what; without it every certificate of the CA may read and write.
+    pub access: Option<Located<EtcdAccess>>,
+}
+
+/// Who may do what to the store over the etcd API, by the common name of the certificate. Whoever
+/// is not named may do nothing.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct EtcdAccess {
+    /// Names that may read and write. Exact text: no `*`, no negation; an empty list admits nobody.
+    #[serde(default)]
+    pub writers: Vec<Located<String>>,
+    /// Names that may read, snapshots included. Exact text: no `*`, no negation; an empty list
+    /// admits nobody.
+    #[serde(default)]
+    pub readers: Vec<Located<String>>,
+    /// Lets every certificate of the CA write, and writes down who does.
+    pub break_glass: Option<BreakGlass>,
+}
+
+/// Everybody with a certificate may write, for a reason.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct BreakGlass {
+    /// Why, for the audit.
+    pub reason: Located<String>,
+    /// Until when; without it until the process ends.
+    pub until: Option<Moment>,
 }
 
 /// The Kubernetes API served from the metastore; to the rules it is the cluster `local`.

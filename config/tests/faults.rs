@@ -634,6 +634,27 @@ fn process_files_that_cannot_work_are_faults() {
             ][..],
         ),
         (
+            "metastore: { dataDir: d, etcd: { address: 127.0.0.1:2379, insecureLoopback: true, access: { writers: [a, \"\"], readers: [a], breakGlass: { reason: \" \" } } } }\n",
+            &[
+                "g.yaml:6:91: access by certificate name needs certificates (give `tls`, or leave out `access`)",
+                "g.yaml:6:106: a name is empty (write the common name of a certificate)",
+                "g.yaml:6:121: name `a` is given twice (writers may read too: keep it once)",
+                "g.yaml:6:147: the glass is broken without a reason (say why)",
+            ][..],
+        ),
+        (
+            "metastore: { dataDir: d, etcd: { address: 127.0.0.1:2379, tls: { certFile: tls/a.crt, keyFile: tls/a.key, clientCAFile: tls/a.crt }, access: { breakGlass: { reason: x, until: tomorrow } } } }\n",
+            &[
+                "g.yaml:6:176: `tomorrow` is not a moment (write it in UTC, such as 2026-01-31T12:00:00Z)",
+            ][..],
+        ),
+        (
+            "metastore: { dataDir: d, etcd: { address: 127.0.0.1:2379, tls: { certFile: tls/a.crt, keyFile: tls/a.key, clientCAFile: tls/a.crt }, access: {} } }\n",
+            &[
+                "g.yaml:6:142: nobody may use the etcd listener (name who may write or read, or leave out `access`)",
+            ][..],
+        ),
+        (
             "metastore: { dataDir: d, etcd: { address: localhost:2379 } }\n",
             &[
                 "g.yaml:6:43: `localhost:2379` is not an IP address with a port, such as 0.0.0.0:6443",

@@ -1,7 +1,7 @@
 //! The process file by itself.
 
 use crate::located::Located;
-use crate::process::{Api, Etcd, GatewayConfig};
+use crate::process::{Api, Etcd, EtcdAccess, GatewayConfig};
 
 use super::Report;
 
@@ -78,6 +78,9 @@ fn check_etcd(etcd: &Located<Etcd>, report: &mut Report<'_>) {
         "metastore.etcd.watchProgressNotifyInterval",
         &etcd.watch_progress_notify_interval,
     );
+    if let Some(access) = &etcd.access {
+        check_access(etcd, access, report);
+    }
     let is_loopback = etcd.address.get().ip().is_loopback();
     match (&etcd.tls, etcd.insecure_loopback) {
         (None, false) => {
@@ -101,6 +104,38 @@ fn check_etcd(etcd: &Located<Etcd>, report: &mut Report<'_>) {
             );
         }
         _ => {}
+    }
+}
+
+fn check_access(etcd: &Etcd, access: &Located<EtcdAccess>, report: &mut Report<'_>) {
+    if etcd.tls.is_none() {
+        let help = "give `tls`, or leave out `access`";
+        let message = "access by certificate name needs certificates";
+        report.fault(access.at, message, help);
+    }
+    if access.writers.is_empty() && access.readers.is_empty() {
+        let help = "name who may write or read, or leave out `access`";
+        report.fault(access.at, "nobody may use the etcd listener", help);
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for name in access.writers.iter().chain(&access.readers) {
+        if name.is_empty() {
+            let help = "write the common name of a certificate";
+            report.fault(name.at, "a name is empty", help);
+        } else if seen.contains(&name.as_str()) {
+            let help = "writers may read too: keep it once";
+            report.fault(name.at, format!("name `{}` is given twice", **name), help);
+        }
+        seen.push(name.as_str());
+    }
+    if let Some(glass) = &access.break_glass
+        && glass.reason.trim().is_empty()
+    {
+        report.fault(
+            glass.reason.at,
+            "the glass is broken without a reason",
+            "say why",
+        );
     }
 }
 

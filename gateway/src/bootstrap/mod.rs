@@ -302,10 +302,12 @@ fn lower_etcd(config: &sluice_config::Etcd) -> EtcdOptions {
         tls,
         insecure_loopback,
         watch_progress_notify_interval,
+        access,
     } = config;
     let mut options = EtcdOptions::new(address.value.get());
     options.insecure_loopback = *insecure_loopback;
     options.progress_interval = watch_progress_notify_interval.value.get();
+    options.access = access.as_ref().map(|access| access::lower(&access.value));
     options.tls = tls.as_ref().map(|tls| {
         let sluice_config::MutualTls {
             cert_file,

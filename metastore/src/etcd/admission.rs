@@ -25,7 +25,7 @@ use super::errors;
 /// Answers up to this size need no room: a page of 500 objects of 2 KiB.
 pub(crate) const FREE_BYTES: usize = 1024 * 1024;
 /// The room: some lists of a large cluster's pods at once, and a bounded share of a small machine.
-const ROOM_BYTES: usize = 512 * 1024 * 1024;
+pub(crate) const ROOM_BYTES: usize = 512 * 1024 * 1024;
 /// Room is counted in these, since a semaphore counts in 32 bits when asked for many.
 const UNIT_BYTES: usize = 1024;
 /// How long an answer waits for room: what kube-apiserver waits for a fresh cache, less a margin.
@@ -34,6 +34,8 @@ const PATIENCE: Duration = Duration::from_millis(2500);
 /// The room of one listener.
 pub(crate) struct Room {
     units: Arc<Semaphore>,
+    /// Answers that wait for some of it.
+    waiting: AtomicUsize,
     size: usize,
     patience: Duration,
 }
@@ -44,17 +46,31 @@ pub(crate) struct Taken(
     #[expect(dead_code, reason = "held to be dropped")] Arc<OwnedSemaphorePermit>,
 );
 
-impl Default for Room {
-    fn default() -> Self {
-        Room::of(ROOM_BYTES, PATIENCE)
+/// One among those that wait, until dropped.
+struct Place<'a>(&'a AtomicUsize);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Room {
+    /// So many bytes, with etcd's patience.
+    pub(crate) fn new(bytes: usize) -> Self {
+        Room::of(bytes, PATIENCE)
+    }
+
+    /// Whether an answer waits for room.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
     fn of(bytes: usize, patience: Duration) -> Self {
         let size = bytes / UNIT_BYTES;
         Room {
             units: Arc::new(Semaphore::new(size)),
+            waiting: AtomicUsize::new(0),
             size,
             patience,
         }
@@ -67,6 +83,11 @@ impl Room {
             return Ok(None);
         }
         let units = u32::try_from((bytes / UNIT_BYTES).min(self.size)).unwrap_or(u32::MAX);
+        if let Ok(permit) = Arc::clone(&self.units).try_acquire_many_owned(units) {
+            return Ok(Some(Taken(Arc::new(permit))));
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _place = Place(&self.waiting);
         let room = Arc::clone(&self.units).acquire_many_owned(units);
         match tokio::time::timeout(self.patience, room).await {
             Ok(Ok(permit)) => Ok(Some(Taken(Arc::new(permit)))),

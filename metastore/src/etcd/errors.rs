@@ -120,6 +120,13 @@ pub(crate) fn too_many_requests() -> Status {
     Status::resource_exhausted(TOO_MANY_REQUESTS)
 }
 
+/// In the words of Go's own library.
+pub(crate) fn answer_too_large(bytes: usize, bytes_max: usize) -> Status {
+    Status::resource_exhausted(format!(
+        "grpc: trying to send message larger than max ({bytes} vs. {bytes_max})"
+    ))
+}
+
 pub(crate) fn timed_out() -> Status {
     Status::unavailable(TIMED_OUT)
 }

@@ -54,8 +54,7 @@ impl Visit {
     pub(crate) fn enter(&self, parts: &mut Parts) -> Entry {
         let Some((place, method)) = methods::of(parts.uri.path()) else {
             if is_grpc(&parts.headers) {
-                let text = format!("unknown method {}", parts.uri.path());
-                return Entry::Refused(Status::unimplemented(text));
+                return Entry::Refused(unknown(parts.uri.path()));
             }
             return Entry::Plain;
         };
@@ -110,6 +109,18 @@ impl Visit {
         }
         Ok(())
     }
+}
+
+/// What is not served, in the words of Go's own library.
+fn unknown(path: &str) -> Status {
+    let path = path.trim_start_matches('/');
+    let (service, call) = path.split_once('/').unwrap_or((path, ""));
+    let is_known = methods::METHODS.iter().any(|one| one.names().0 == service);
+    Status::unimplemented(if is_known {
+        format!("unknown method {call} for service {service}")
+    } else {
+        format!("unknown service {service}")
+    })
 }
 
 fn is_grpc(headers: &HeaderMap) -> bool {

@@ -183,7 +183,7 @@ impl Listener {
             calls: Calls::default(),
             alarms: Alarms::default(),
             nudges: Nudges::default(),
-            room: Room::default(),
+            room: Room::new(options.answer_bytes_max),
             snapshots: super::snapshot::Desk::default(),
             bodies: Budget::default(),
             stopping,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::access::EtcdAccess;
+use super::admission::ROOM_BYTES;
 use super::convert::TXN_OPS_MAX;
 use super::kv::REQUEST_BYTES_MAX;
 
@@ -58,6 +59,8 @@ pub struct EtcdOptions {
     pub keepalive_interval: Option<Duration>,
     /// How long the answer to that may take.
     pub keepalive_timeout: Duration,
+    /// Bytes of large answers on their way at once; beyond it they wait, then are refused.
+    pub answer_bytes_max: usize,
     /// How long a write may take before its outcome is reported as unknown.
     pub write_timeout: Duration,
     /// How long a drain waits for calls in flight.
@@ -108,6 +111,7 @@ impl EtcdOptions {
             streams_max: STREAMS_MAX,
             keepalive_interval: Some(KEEPALIVE_INTERVAL),
             keepalive_timeout: KEEPALIVE_TIMEOUT,
+            answer_bytes_max: ROOM_BYTES,
             write_timeout: WRITE_TIMEOUT,
             drain_timeout: DRAIN_TIMEOUT,
             connections_max: CONNECTIONS_MAX,

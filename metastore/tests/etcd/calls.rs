@@ -16,7 +16,7 @@ const RANGE: &str = "/etcdserverpb.KV/Range";
 const TXN: &str = "/etcdserverpb.KV/Txn";
 
 /// A bare HTTP/2 client.
-async fn raw(member: &Member) -> SendRequest<Bytes> {
+pub(crate) async fn raw(member: &Member) -> SendRequest<Bytes> {
     let stream = TcpStream::connect(member.address).await.unwrap();
     let (client, connection) = h2::client::handshake(stream).await.unwrap();
     tokio::spawn(connection);
@@ -108,7 +108,7 @@ async fn call(
     }
 }
 
-fn frame(flag: u8, message: &[u8]) -> Bytes {
+pub(crate) fn frame(flag: u8, message: &[u8]) -> Bytes {
     let mut frame = BytesMut::new();
     frame.put_u8(flag);
     frame.put_u32(u32::try_from(message.len()).unwrap());

@@ -46,20 +46,22 @@ impl Member {
     }
 
     pub(crate) async fn with_progress_interval(progress_interval: Duration) -> Member {
-        Member::with(|options| options.progress_interval = progress_interval).await
+        Member::with_options(EtcdOptions {
+            progress_interval,
+            ..plain()
+        })
+        .await
     }
 
     pub(crate) async fn with_write_timeout(write_timeout: Duration) -> Member {
-        Member::with(|options| options.write_timeout = write_timeout).await
+        Member::with_options(EtcdOptions {
+            write_timeout,
+            ..plain()
+        })
+        .await
     }
 
-    async fn with(choose: impl FnOnce(&mut EtcdOptions)) -> Member {
-        let mut options = EtcdOptions {
-            insecure_loopback: true,
-            progress_interval: Duration::from_secs(3600),
-            ..EtcdOptions::new(SocketAddr::from(([127, 0, 0, 1], 0)))
-        };
-        choose(&mut options);
+    pub(crate) async fn with_options(options: EtcdOptions) -> Member {
         let listener = Listener::bind(options).await.unwrap();
         let address = listener.local_addr();
         let store = open(Memory::new()).await;
@@ -145,6 +147,15 @@ impl Member {
 
     pub(crate) async fn range(&self, request: pb::RangeRequest) -> pb::RangeResponse {
         self.kv().range(request).await.unwrap().into_inner()
+    }
+}
+
+/// Plain text on a free port, without periodic progress.
+pub(crate) fn plain() -> EtcdOptions {
+    EtcdOptions {
+        insecure_loopback: true,
+        progress_interval: Duration::from_secs(3600),
+        ..EtcdOptions::new(SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 }
 

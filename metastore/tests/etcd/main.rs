@@ -6,6 +6,7 @@
 mod access;
 mod calls;
 mod fixture;
+mod hostile;
 mod http;
 mod kv;
 mod lease;
@@ -14,5 +15,6 @@ mod paging;
 mod pki;
 mod progress;
 mod snapshot;
+mod tls;
 mod txn;
 mod watch;

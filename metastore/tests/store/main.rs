@@ -11,5 +11,6 @@ mod common;
 mod late;
 mod model;
 mod outcomes;
+mod retention;
 mod space;
 mod watch_guarantees;

@@ -5,6 +5,7 @@
 //! to be odd is judged by the library as if it had seen it first.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
@@ -19,6 +20,8 @@ use tower::Service as _;
 
 use super::reading::Share;
 use super::reply::{self, Caller};
+use crate::etcd::admission::FREE_BYTES;
+use crate::etcd::shared::Shared;
 use crate::etcd::{errors, gate};
 
 /// The body of a request, piece by piece; what is taken makes room for more. Whoever reads it keeps
@@ -143,6 +146,7 @@ impl http_body::Body for Received {
 
 /// Asks the router and sends what it answers. Ends when the client resets the call.
 pub(super) async fn pass(
+    shared: Arc<Shared>,
     mut routes: axum::Router,
     parts: Parts,
     body: Received,
@@ -170,7 +174,7 @@ pub(super) async fn pass(
     let head = Response::from_parts(parts, ());
     match caller.respond.send_response(head, is_over) {
         Ok(mut stream) if !is_over => {
-            if let Err(error) = pump(body, &mut stream, &mut caller).await {
+            if let Err(error) = pump(&shared, body, &mut stream, &mut caller).await {
                 tracing::trace!(%error, "a call ended before its answer");
             }
         }
@@ -189,6 +193,7 @@ fn say_length(headers: &mut HeaderMap, body: &Body) {
 
 /// Sends a body as the client takes it. A body that breaks resets the call.
 async fn pump(
+    shared: &Shared,
     mut body: Body,
     stream: &mut SendStream<Bytes>,
     caller: &mut Caller,
@@ -209,6 +214,15 @@ async fn pump(
             return Ok(());
         };
         match frame.into_data() {
+            Ok(data) if data.len() > FREE_BYTES => {
+                if !reply::send_pieces(stream, data, &shared.room).await? {
+                    stream.send_reset(Reason::CANCEL);
+                    return Ok(());
+                }
+                if body.is_end_stream() {
+                    return stream.send_data(Bytes::new(), true);
+                }
+            }
             Ok(data) => send_piece(stream, data, body.is_end_stream()).await?,
             Err(frame) => {
                 if let Ok(trailers) = frame.into_trailers() {

@@ -39,6 +39,7 @@ use crate::etcd::admission::Budget;
 use crate::etcd::errors;
 use crate::etcd::gate::Entry;
 use crate::etcd::kv::KvService;
+use crate::etcd::shared::Shared;
 use crate::sequencer::inbox::Message;
 use crate::sequencer::mailbox::{Letter, Mailbox};
 use crate::sequencer::request::Said;
@@ -240,7 +241,8 @@ where
     fn pass_on(&self, parts: Parts, ahead: Bytes, body: RecvStream, caller: Caller) {
         let body = Received::new(ahead, body, self.share());
         let routes = self.site.routes.clone();
-        tokio::spawn(bridge::pass(routes, parts, body, caller));
+        let shared = Arc::clone(&self.site.shared);
+        tokio::spawn(bridge::pass(shared, routes, parts, body, caller));
     }
 
     /// A hot call has been read.
@@ -267,7 +269,9 @@ where
             None => self.pass_on(reading.parts, body, reading.body, reading.caller),
             Some(unary::Step::Answer(frame)) => reply::send(&mut reading.caller, frame),
             Some(unary::Step::Refuse(status)) => reply::refuse(&mut reading.caller, status),
-            Some(unary::Step::Later(answer)) => unary::spawn(answer, reading.caller),
+            Some(unary::Step::Later(answer)) => {
+                unary::spawn(Arc::clone(&self.site.shared), answer, reading.caller);
+            }
             Some(unary::Step::Write(txn, asked)) => self.write(txn, asked, reading.caller),
         }
     }
@@ -278,10 +282,11 @@ where
         match shared.store.prepare(txn, &self.mailbox, self.ticket) {
             Err(error) => reply::refuse(&mut caller, errors::status(&error)),
             Ok(crate::store::Prepared::Answered(answer)) => {
-                reply::send(&mut caller, unary::written(&self.kv, answer, &asked));
+                answer_with(shared, unary::written(&self.kv, answer, &asked), caller);
             }
             Ok(crate::store::Prepared::Later(txn)) => {
-                unary::spawn(unary::write_later(Arc::clone(shared), txn, asked), caller);
+                let answer = unary::write_later(Arc::clone(shared), txn, asked);
+                unary::spawn(Arc::clone(shared), answer, caller);
             }
             Ok(crate::store::Prepared::Message(message)) => {
                 self.outgoing.push(message);
@@ -302,13 +307,13 @@ where
             };
             match letter.outcome {
                 Ok(Said::Answer(answer)) => {
-                    let frame = unary::written(&self.kv, answer, &waiting.asked);
-                    reply::send(&mut waiting.caller, frame);
+                    let answer = unary::written(&self.kv, answer, &waiting.asked);
+                    answer_with(&self.site.shared, answer, waiting.caller);
                 }
                 Ok(Said::Cold(txn, _)) => {
-                    let shared = Arc::clone(&self.site.shared);
-                    let later = unary::write_later(shared, txn, waiting.asked);
-                    unary::spawn(later, waiting.caller);
+                    let shared = &self.site.shared;
+                    let later = unary::write_later(Arc::clone(shared), txn, waiting.asked);
+                    unary::spawn(Arc::clone(shared), later, waiting.caller);
                 }
                 Err(error) => reply::refuse(&mut waiting.caller, errors::status(&error)),
             }
@@ -340,5 +345,13 @@ where
                 reply::refuse(&mut waiting.caller, errors::timed_out());
             }
         }
+    }
+}
+
+/// Gives an answer that is there, or has it given once there is room.
+fn answer_with(shared: &Arc<Shared>, answer: unary::Answer, mut caller: Caller) {
+    match answer {
+        unary::Answer::Frame(frame) => reply::send(&mut caller, frame),
+        unary::Answer::Later(answer) => unary::spawn(Arc::clone(shared), answer, caller),
     }
 }

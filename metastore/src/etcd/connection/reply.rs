@@ -2,13 +2,28 @@
 //!
 //! A good answer is a head, one frame, and a status behind it; a refusal is a head alone.
 
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::server::SendResponse;
+use h2::{Reason, SendStream};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use prost::Message;
 use tonic::{Code, Status};
 
+use super::bridge;
+use crate::etcd::admission::Room;
 use crate::etcd::gate::Counted;
+
+/// A piece of a large answer: what a connection holds for a stream whose client does not read.
+const PIECE_BYTES: usize = 64 * 1024;
+/// How often a client that does not read is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How long an answer may take whatever its size, while others wait for room.
+const GRACE: Duration = Duration::from_secs(10);
+/// Bytes of it a second that its client must take beyond that: a megabit.
+const RATE_MIN: usize = 128 * 1024;
 
 /// One byte for "compressed", four for the length.
 pub(super) const FRAME_HEAD: usize = 5;
@@ -78,6 +93,56 @@ pub(super) fn send(caller: &mut Caller, frame: Bytes) {
     if let Err(error) = sent {
         tracing::trace!(%error, "nobody waits for an answer any more");
     }
+}
+
+/// Sends a framed message that took room, as its client takes it. While others wait for room, a
+/// client that takes too little loses its answer: so an overload by clients that do not read ends.
+pub(super) async fn send_large(caller: &mut Caller, frame: Bytes, room: &Room) {
+    match caller.respond.send_response(head(), false) {
+        Ok(mut stream) => match send_pieces(&mut stream, frame, room).await {
+            Ok(true) => {
+                caller.ended(Code::Ok);
+                if let Err(error) = stream.send_trailers(ending()) {
+                    tracing::trace!(%error, "nobody waits for an answer any more");
+                }
+            }
+            Ok(false) => {
+                tracing::info!("an etcd client did not read its answer while others waited");
+                stream.send_reset(Reason::CANCEL);
+            }
+            Err(error) => tracing::trace!(%error, "nobody waits for an answer any more"),
+        },
+        Err(error) => tracing::trace!(%error, "nobody waits for an answer any more"),
+    }
+}
+
+/// Sends bytes in pieces of their own, so that what waits in the connection holds no room; `false`
+/// when their client takes too little and others wait.
+pub(super) async fn send_pieces(
+    stream: &mut SendStream<Bytes>,
+    mut bytes: Bytes,
+    room: &Room,
+) -> Result<bool, h2::Error> {
+    let begun = Instant::now();
+    let mut sent = 0;
+    while !bytes.is_empty() {
+        let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
+        sent += piece.len();
+        let piece = Bytes::copy_from_slice(&piece);
+        let mut sending = pin!(bridge::send_piece(stream, piece, false));
+        loop {
+            match tokio::time::timeout(LOOK_EVERY, sending.as_mut()).await {
+                Ok(done) => break done?,
+                Err(_elapsed) => {
+                    let allowed = GRACE + Duration::from_secs((sent / RATE_MIN) as u64);
+                    if room.is_wanted() && begun.elapsed() > allowed {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// Refuses a call.

@@ -21,6 +21,10 @@ use crate::etcd::{convert, errors, shape};
 use crate::store::only;
 use crate::txn::{Op, Txn, TxnAnswer};
 
+/// The most that Go's library reads or sends; a longer one would not fit its frame's own length
+/// for some clients.
+const ANSWER_BYTES_MAX: usize = i32::MAX as usize;
+
 /// A call that is answered here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
@@ -132,8 +136,12 @@ fn range(kv: &KvService, request: pb::RangeRequest) -> Step {
 }
 
 /// Frames an answer once there is room for it; the room is held until the last byte is gone.
-async fn with_room(kv: &KvService, answer: pb::RangeResponse) -> Result<Bytes, Status> {
-    let taken = kv.0.room.take(answer.encoded_len()).await?;
+async fn with_room(kv: &KvService, answer: impl Message) -> Result<Bytes, Status> {
+    let bytes = answer.encoded_len();
+    if bytes > ANSWER_BYTES_MAX {
+        return Err(errors::answer_too_large(bytes, ANSWER_BYTES_MAX));
+    }
+    let taken = kv.0.room.take(bytes).await?;
     let frame = framed(&answer);
     Ok(match taken {
         None => frame,
@@ -155,26 +163,47 @@ impl AsRef<[u8]> for Held {
     }
 }
 
+/// An answer that is there, or that waits for room first.
+pub(super) enum Answer {
+    Frame(Bytes),
+    Later(Later),
+}
+
 /// The answer to a write that is done.
-pub(super) fn written(kv: &KvService, done: TxnAnswer, asked: &Asked) -> Bytes {
+pub(super) fn written(kv: &KvService, done: TxnAnswer, asked: &Asked) -> Answer {
     match asked {
-        Asked::Put => framed(&kv.answer_put(done)),
-        Asked::Delete => framed(&kv.answer_delete(done)),
-        Asked::Plain => framed(&kv.answer_txn(done, None)),
-        Asked::Txn(request) => framed(&kv.answer_txn(done, Some(request))),
+        Asked::Put => sized(kv, kv.answer_put(done)),
+        Asked::Delete => sized(kv, kv.answer_delete(done)),
+        Asked::Plain => sized(kv, kv.answer_txn(done, None)),
+        Asked::Txn(request) => sized(kv, kv.answer_txn(done, Some(request))),
     }
+}
+
+fn sized(kv: &KvService, answer: impl Message + 'static) -> Answer {
+    if answer.encoded_len() <= admission::FREE_BYTES {
+        return Answer::Frame(framed(&answer));
+    }
+    let kv = kv.clone();
+    Answer::Later(Box::pin(async move {
+        // It may have written: for its caller that is as if no answer had come.
+        let framed = with_room(&kv, answer).await;
+        framed.map_err(|_no_room| errors::timed_out())
+    }))
 }
 
 /// A write that waits for room first.
 pub(super) fn write_later(shared: Arc<Shared>, txn: Txn, asked: Asked) -> Later {
     Box::pin(async move {
         let done = shared.settle(shared.store.txn(txn)).await?;
-        Ok(written(&KvService(shared), done, &asked))
+        match written(&KvService(shared), done, &asked) {
+            Answer::Frame(frame) => Ok(frame),
+            Answer::Later(answer) => answer.await,
+        }
     })
 }
 
 /// Answers a call when there is an answer, unless its client goes first.
-pub(super) fn spawn(answer: Later, mut caller: Caller) {
+pub(super) fn spawn(shared: Arc<Shared>, answer: Later, mut caller: Caller) {
     tokio::spawn(async move {
         let outcome = tokio::select! {
             biased;
@@ -183,6 +212,9 @@ pub(super) fn spawn(answer: Later, mut caller: Caller) {
             outcome = answer => outcome,
         };
         match outcome {
+            Ok(frame) if frame.len() > admission::FREE_BYTES => {
+                reply::send_large(&mut caller, frame, &shared.room).await;
+            }
             Ok(frame) => reply::send(&mut caller, frame),
             Err(status) => reply::refuse(&mut caller, status),
         }

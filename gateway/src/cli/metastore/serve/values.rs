@@ -35,7 +35,12 @@ pub(in crate::cli::metastore) fn time(text: &str) -> Result<Duration, String> {
     }
     // Whole nanoseconds, so that 0.1s is what it says.
     let nanos = (sum * 1e9).round();
-    Duration::try_from_secs_f64(nanos / 1e9).map_err(|_| fault())
+    let read = Duration::try_from_secs_f64(nanos / 1e9).map_err(|_| fault())?;
+    // What Go can hold: some 292 years.
+    let greatest = Duration::from_nanos(u64::MAX / 2);
+    Some(read)
+        .filter(|time| *time <= greatest)
+        .ok_or_else(fault)
 }
 
 /// A URL of one of etcd's lists.
