@@ -36,7 +36,7 @@ pub use moment::Moment;
 pub use path::FilePath;
 pub use process::{
     Admin, Api, Audit, BreakGlass, Etcd, EtcdAccess, GatewayConfig, Listen, Log, LogFormat,
-    LogLevel, Metastore, MutualTls, ServerTls,
+    LogLevel, Metastore, MutualTls, ServerTls, Snapshots,
 };
 pub use rate::{InFlight, KeyField, Match, Mode, Rate, RateRule, RateRules, RateRulesSpec};
 pub use selector::{Glob, Part, ResourceName, Term, Terms, VerbName};

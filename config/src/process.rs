@@ -8,7 +8,7 @@ use crate::address::{HostPattern, ListenAddress};
 use crate::located::Located;
 use crate::moment::Moment;
 use crate::path::FilePath;
-use crate::units::{ByteSize, TimeSpan};
+use crate::units::{ByteSize, Count, TimeSpan};
 
 /// The process file.
 #[derive(Clone, Debug, Deserialize)]
@@ -106,6 +106,22 @@ pub struct Metastore {
     pub memory_limit: Option<ByteSize>,
     /// The etcd v3 listener.
     pub etcd: Option<Located<Etcd>>,
+    /// Snapshots on a schedule; without it none are taken.
+    pub snapshots: Option<Snapshots>,
+}
+
+/// Snapshots of the store on a schedule.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Snapshots {
+    /// Their folder, made when absent; best on another disk than the store's.
+    pub dir: FilePath,
+    /// From one to the next.
+    #[serde(default = "default_snapshot_interval")]
+    pub interval: Located<TimeSpan>,
+    /// How many stay.
+    #[serde(default = "default_snapshots_kept")]
+    pub keep: Count,
 }
 
 /// The etcd v3 listener.
@@ -257,6 +273,15 @@ fn default_audit_size() -> Located<ByteSize> {
     Located::unwritten(ByteSize::from_mib(100))
 }
 
+fn default_snapshot_interval() -> Located<TimeSpan> {
+    Located::unwritten(TimeSpan::from_secs(6 * 3600))
+}
+
+fn default_snapshots_kept() -> Count {
+    // A week of them.
+    Count::of(28)
+}
+
 fn default_audit_backups() -> u16 {
     5
 }
@@ -275,6 +300,9 @@ impl GatewayConfig {
         }
         if let Some(metastore) = &mut self.metastore {
             visit("metastore.dataDir", &mut metastore.value.data_dir, false);
+            if let Some(snapshots) = &mut metastore.value.snapshots {
+                visit("metastore.snapshots.dir", &mut snapshots.dir, false);
+            }
             if let Some(tls) = metastore
                 .value
                 .etcd

@@ -45,6 +45,12 @@ pub struct StoreStats {
     pub checkpoints: u64,
     /// Checkpoints that failed; the log is then longer than need be.
     pub checkpoints_failed: u64,
+    /// Snapshots saved on the schedule.
+    pub snapshots: u64,
+    /// Scheduled snapshots that could not be saved, each try.
+    pub snapshots_failed: u64,
+    /// When the last one was saved, in seconds since 1970; zero for never.
+    pub snapshot_at: u64,
     /// Bytes of records the event ring holds.
     pub ring_bytes: u64,
     /// Room taken by writes that are not answered yet: one each, and one for each KiB.
@@ -75,6 +81,9 @@ pub(crate) struct Counters {
     pub(crate) checkpoints_failed: AtomicU64,
     pub(crate) expired: AtomicU64,
     pub(crate) commits: SharedTimings,
+    pub(crate) snapshots: AtomicU64,
+    pub(crate) snapshots_failed: AtomicU64,
+    pub(crate) snapshot_at: AtomicU64,
 }
 
 impl Counters {
@@ -97,6 +106,9 @@ impl Counters {
             undone: get(&self.undone),
             checkpoints: get(&self.checkpoints),
             checkpoints_failed: get(&self.checkpoints_failed),
+            snapshots: get(&self.snapshots),
+            snapshots_failed: get(&self.snapshots_failed),
+            snapshot_at: get(&self.snapshot_at),
             ring_bytes: ring_bytes as u64,
             expired: get(&self.expired),
             commits: self.commits.read(),

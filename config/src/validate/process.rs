@@ -27,6 +27,9 @@ pub(super) fn check(config: &GatewayConfig, report: &mut Report<'_>) {
                 "write a size such as 256MiB, or leave it out",
             );
         }
+        if let Some(snapshots) = &metastore.snapshots {
+            report.not_zero("metastore.snapshots.interval", &snapshots.interval);
+        }
         if let Some(etcd) = &metastore.etcd {
             check_etcd(etcd, report);
         }

@@ -60,6 +60,9 @@ impl Sources {
             Gauge::StoreInUse => self.store(|store| store.size().in_use),
             Gauge::StoreRevision => self.store(|store| store.revision().get()),
             Gauge::StoreCompacted => self.store(|store| store.compacted().get()),
+            Gauge::Snapshots => self.store(|store| store.stats().snapshots),
+            Gauge::SnapshotsFailed => self.store(|store| store.stats().snapshots_failed),
+            Gauge::SnapshotAt => self.store(|store| store.stats().snapshot_at),
         }
     }
 

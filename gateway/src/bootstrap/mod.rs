@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_config::{GatewayConfig, Loaded};
+use sluice_metastore::backup::{Schedule, schedule};
 use sluice_metastore::etcd::{EtcdOptions, EtcdTls};
 use sluice_metastore::store::Store;
 use tokio::net::TcpListener;
@@ -152,6 +153,10 @@ impl Process {
         let (tls, admin_tls) = (control.tls(), control.admin_tls());
         let asked_to_end = CancellationToken::new();
         let control = control.spawn(asked_to_end.child_token());
+        if let (Some(store), Some(schedule)) = (&store, snapshots(&config)) {
+            let stop = asked_to_end.child_token();
+            tokio::spawn(schedule::run(store.clone(), schedule, stop));
+        }
         telemetry.observe(gauges::source(gauges::Sources {
             live: Arc::clone(&live),
             snapshot: Arc::clone(&snapshot),
@@ -333,6 +338,7 @@ async fn open_store(config: &GatewayConfig) -> Result<Option<Store>, BootstrapEr
         quota_bytes,
         memory_limit,
         etcd: _,
+        snapshots: _,
     } = &metastore.value;
     let spec = StoreSpec {
         memory_limit_bytes: memory_limit.map(|limit| limit.bytes()),
@@ -341,6 +347,22 @@ async fn open_store(config: &GatewayConfig) -> Result<Option<Store>, BootstrapEr
     let store = tokio::task::spawn_blocking(move || store::open(&spec)).await??;
     tracing::info!(revision = %store.revision(), "the metastore is open");
     Ok(Some(store))
+}
+
+/// When and where snapshots are taken, if they are.
+fn snapshots(config: &GatewayConfig) -> Option<Schedule> {
+    let metastore = &config.metastore.as_ref()?.value;
+    let sluice_config::Snapshots {
+        dir,
+        interval,
+        keep,
+    } = metastore.snapshots.as_ref()?;
+    Some(Schedule {
+        dir: dir.as_path().to_owned(),
+        interval: interval.value.get(),
+        keep: usize::try_from(keep.get().get()).unwrap_or(usize::MAX),
+        data_dir: metastore.data_dir.as_path().to_owned(),
+    })
 }
 
 fn start_audit(config: &GatewayConfig, profiles: &Profiles) -> Result<Recorder, BootstrapError> {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use sluice_metastore::backup::{Schedule, schedule};
 use sluice_metastore::compactor::{self, Retention};
 use sluice_metastore::engine::Engine;
 use sluice_metastore::engine::embedded::{Embedded, EmbeddedOptions};
@@ -57,6 +58,8 @@ pub struct ServeSpec {
     pub store: StoreSpec,
     /// Its listener.
     pub etcd: EtcdOptions,
+    /// When and where snapshots are taken, if they are.
+    pub snapshots: Option<Schedule>,
     /// What is kept of history; `None` keeps all until somebody compacts.
     pub retention: Option<Retention>,
 }
@@ -94,6 +97,7 @@ pub fn serve_store(spec: ServeSpec) -> Result<(), BootstrapError> {
     let ServeSpec {
         store: spec,
         etcd: options,
+        snapshots,
         retention,
     } = spec;
     let runtime = runtime()?;
@@ -108,6 +112,10 @@ pub fn serve_store(spec: ServeSpec) -> Result<(), BootstrapError> {
         if let Some(retention) = retention {
             let stop = shutdown.child_token();
             tokio::spawn(compactor::run(store.clone(), retention, stop));
+        }
+        if let Some(snapshots) = snapshots {
+            let stop = shutdown.child_token();
+            tokio::spawn(schedule::run(store.clone(), snapshots, stop));
         }
         let serving = tokio::spawn(listener.serve(store.clone(), shutdown.clone()));
         signals::end().await?;

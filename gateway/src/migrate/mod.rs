@@ -27,6 +27,7 @@ mod pad;
 mod remote;
 mod report;
 mod side;
+mod snapshot;
 mod spool;
 mod tail;
 mod target;
@@ -39,6 +40,7 @@ pub use copy::{IntoLive, Origin};
 pub use error::MigrateError;
 pub use exact::{Follow, IntoDirectory};
 pub use report::Report;
+pub use snapshot::fetch_snapshot;
 
 /// What was done, for whoever asked for it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,6 +23,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use pb::kv_client::KvClient;
 use pb::lease_client::LeaseClient;
+use pb::maintenance_client::MaintenanceClient;
 use pb::watch_client::WatchClient;
 
 use super::access::Address;
@@ -210,6 +211,21 @@ impl Remote {
             client.watch(request).await
         })
         .await
+    }
+
+    /// Begins a snapshot.
+    pub(super) async fn snapshot(&self) -> Result<Streaming<pb::SnapshotResponse>, MigrateError> {
+        self.call("take a snapshot", |channel| async move {
+            let client = MaintenanceClient::new(channel);
+            let mut client = client.max_decoding_message_size(MESSAGE_BYTES);
+            client.snapshot(pb::SnapshotRequest {}).await
+        })
+        .await
+    }
+
+    /// What an answer that broke off is called.
+    pub(super) async fn broke_off(&self, call: &'static str, status: &Status) -> MigrateError {
+        self.refused(call, status).await
     }
 
     /// Asks until there is an answer that is not a passing failure.

@@ -38,9 +38,15 @@ pub enum Gauge {
     StoreRevision,
     /// The store's compacted floor.
     StoreCompacted,
+    /// Scheduled snapshots saved.
+    Snapshots,
+    /// Scheduled snapshots that failed.
+    SnapshotsFailed,
+    /// When the last one was saved.
+    SnapshotAt,
 }
 
-const ALL: [Gauge; 14] = [
+const ALL: [Gauge; 17] = [
     Gauge::RuleAdmitted,
     Gauge::RuleRefused,
     Gauge::RuleWouldRefuse,
@@ -55,6 +61,9 @@ const ALL: [Gauge; 14] = [
     Gauge::StoreInUse,
     Gauge::StoreRevision,
     Gauge::StoreCompacted,
+    Gauge::Snapshots,
+    Gauge::SnapshotsFailed,
+    Gauge::SnapshotAt,
 ];
 
 /// One value with its labels; labels come from what operators named, never from callers.
@@ -114,5 +123,8 @@ fn name(gauge: Gauge) -> (&'static str, bool) {
         Gauge::StoreInUse => (names::STORE_IN_USE, false),
         Gauge::StoreRevision => (names::STORE_REVISION, false),
         Gauge::StoreCompacted => (names::STORE_COMPACTED, false),
+        Gauge::Snapshots => (names::SNAPSHOTS, true),
+        Gauge::SnapshotsFailed => (names::SNAPSHOTS_FAILED, true),
+        Gauge::SnapshotAt => (names::SNAPSHOT_AT, false),
     }
 }

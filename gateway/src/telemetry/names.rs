@@ -43,5 +43,11 @@ pub(super) const STORE_SIZE: &str = "etcd_mvcc_db_total_size_in_bytes";
 pub(super) const STORE_IN_USE: &str = "etcd_mvcc_db_total_size_in_use_in_bytes";
 /// The store's newest revision.
 pub(super) const STORE_REVISION: &str = "etcd_debugging_mvcc_current_revision";
+/// Snapshots saved on the schedule.
+pub(super) const SNAPSHOTS: &str = "sluice_store_snapshots_total";
+/// Scheduled snapshots that could not be saved, each try.
+pub(super) const SNAPSHOTS_FAILED: &str = "sluice_store_snapshots_failed_total";
+/// When the last scheduled snapshot was saved, in seconds since 1970; 0 for never.
+pub(super) const SNAPSHOT_AT: &str = "sluice_store_snapshot_timestamp_seconds";
 /// The store's compacted floor.
 pub(super) const STORE_COMPACTED: &str = "etcd_debugging_mvcc_compact_revision";

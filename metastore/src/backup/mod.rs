@@ -17,11 +17,15 @@
 
 mod bolt;
 mod contents;
+mod file;
 mod layout;
 mod restore;
 mod rows;
+pub mod schedule;
 mod take;
 
 pub use contents::{Contents, HashCheck, Summary};
+pub use file::PartFile;
 pub use restore::{Bump, Restored};
+pub use schedule::Schedule;
 pub use take::{Pieces, Snapshot};

@@ -156,6 +156,17 @@ fn store(page: &mut Page, shared: &Shared) {
     );
     page.one("sluice_store_batches_undone_total", Counter, stats.undone);
     page.one("sluice_store_ring_bytes", Gauge, stats.ring_bytes);
+    page.one("sluice_store_snapshots_total", Counter, stats.snapshots);
+    page.one(
+        "sluice_store_snapshots_failed_total",
+        Counter,
+        stats.snapshots_failed,
+    );
+    page.one(
+        "sluice_store_snapshot_timestamp_seconds",
+        Gauge,
+        stats.snapshot_at,
+    );
 }
 
 fn watches(page: &mut Page, shared: &Shared) {

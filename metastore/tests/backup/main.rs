@@ -4,3 +4,4 @@
 mod common;
 mod damage;
 mod round_trip;
+mod scheduled;

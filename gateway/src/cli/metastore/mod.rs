@@ -1,7 +1,9 @@
 //! `sluice metastore ...`: the store alone, one file a subcommand, and here only which there are.
 
 mod migrate;
+mod scheduled;
 mod serve;
+mod snapshot;
 
 use std::process::ExitCode;
 
@@ -13,11 +15,15 @@ pub(super) enum MetastoreCommand {
     Serve(Box<serve::ServeArgs>),
     /// Move a store from or to a live etcd or another Sluice
     Migrate(Box<migrate::MigrateArgs>),
+    /// Save, restore and look through snapshots, which are etcd's own kind
+    #[command(subcommand)]
+    Snapshot(snapshot::SnapshotCommand),
 }
 
 pub(super) fn run(command: MetastoreCommand) -> ExitCode {
     match command {
         MetastoreCommand::Serve(args) => serve::run(*args),
         MetastoreCommand::Migrate(args) => migrate::run(*args),
+        MetastoreCommand::Snapshot(command) => snapshot::run(command),
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 
+use super::super::scheduled::SnapshotFlags;
 use super::foreign::Foreign;
 use super::values::{self, Url};
 
@@ -20,6 +21,8 @@ pub(in crate::cli) struct ServeArgs {
     pub(super) security: SecurityFlags,
     #[command(flatten)]
     pub(super) access: AccessFlags,
+    #[command(flatten)]
+    pub(super) snapshots: SnapshotFlags,
     #[command(flatten)]
     pub(super) foreign: Foreign,
 }

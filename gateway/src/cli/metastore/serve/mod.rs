@@ -65,6 +65,7 @@ fn lower(args: ServeArgs) -> Result<ServeSpec, String> {
         member,
         security,
         access,
+        snapshots,
         foreign: _,
     } = args;
     check_cluster(&member)?;
@@ -106,6 +107,7 @@ fn lower(args: ServeArgs) -> Result<ServeSpec, String> {
         ..EtcdOptions::new(first)
     };
     Ok(ServeSpec {
+        snapshots: snapshots.lower(&store.dir),
         store,
         etcd,
         retention,
