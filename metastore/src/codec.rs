@@ -111,9 +111,15 @@ impl Entry {
         }
     }
 
-    fn decode(reader: &mut Reader<'_>) -> Option<Self> {
+    /// The next entry; a record's bytes are a part of `lender` if there is one, else a copy.
+    fn decode(reader: &mut Reader<'_>, lender: Option<&Bytes>) -> Option<Self> {
         Some(match reader.byte()? {
-            PUT => Entry::Put(Record::decode(Bytes::copy_from_slice(reader.slice()?))?),
+            PUT => {
+                let version = reader.slice()?;
+                let copy = || Bytes::copy_from_slice(version);
+                let version = lender.map_or_else(copy, |lender| lender.slice_ref(version));
+                Entry::Put(Record::decode(version)?)
+            }
             DELETE => {
                 let revision = Revision::new(reader.varint()?);
                 let key = Bytes::copy_from_slice(reader.slice()?);
@@ -156,13 +162,32 @@ pub(crate) fn encode_delete(out: &mut BytesMut, key: &[u8], revision: Revision) 
     out.put_slice(key);
 }
 
+/// As [`decode_from`], of copies.
+#[cfg(test)]
+pub(crate) fn decode(
+    payload: &[u8],
+    sink: impl FnMut(Entry, u64) -> Result<(), Error>,
+) -> Result<(), Error> {
+    decode_with(payload, None, sink)
+}
+
 /// Hands each entry of a payload to `sink`, in order, with where in the payload the encoded version
-/// of a put begins.
+/// of a put begins. Where the payload `lends` its bytes, records are parts of it, for a sink that
+/// does not keep them.
 ///
 /// # Errors
 /// `Corrupt` when the payload is of another format or does not parse; or what `sink` answered.
-pub(crate) fn decode(
+pub(crate) fn decode_from(
+    payload: &Bytes,
+    lends: bool,
+    sink: impl FnMut(Entry, u64) -> Result<(), Error>,
+) -> Result<(), Error> {
+    decode_with(payload, Some(payload).filter(|_| lends), sink)
+}
+
+fn decode_with(
     payload: &[u8],
+    lender: Option<&Bytes>,
     mut sink: impl FnMut(Entry, u64) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut reader = Reader::new(payload);
@@ -178,7 +203,7 @@ pub(crate) fn decode(
     }
     while !reader.is_empty() {
         let at = reader.at;
-        let entry = Entry::decode(&mut reader).ok_or_else(|| Error::Corrupt {
+        let entry = Entry::decode(&mut reader, lender).ok_or_else(|| Error::Corrupt {
             reason: format!(
                 "entry does not parse offset={at} length={}; was the log written by a later version?",
                 payload.len()

@@ -6,12 +6,13 @@
 //! of it; each entry of that kind sets a value, so doing it again changes nothing in the end.
 
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 
 use bytes::{Bytes, BytesMut};
 
 use crate::codec::{self, Entry, encode_delete, encode_put};
 use crate::cold::{Kept, Residence, load};
-use crate::engine::{Engine, Epoch, Place, Recovered};
+use crate::engine::{Batch, Engine, Epoch, Place, Recovered};
 use crate::events::family::Family;
 use crate::events::log::{Chunk, Held, Log, Stored};
 use crate::events::order::{self, Orders};
@@ -23,6 +24,8 @@ use crate::{Error, Revision};
 /// Bytes after which a chunk of a checkpoint ends: large enough to write in one go, small enough
 /// that a checkpoint takes no memory to speak of.
 const CHUNK_BYTES: usize = 256 << 10;
+/// Parts read ahead while others are taken in: a few hundred KiB each.
+const PARTS_AHEAD: usize = 8;
 /// Changes in a chunk of the rebuilt log of changes.
 const LOG_CHUNK: usize = 512;
 /// Chunks copied out of the log of changes at a time.
@@ -48,64 +51,128 @@ pub(crate) fn recover(
     epoch: Epoch,
     residence: Option<Arc<Residence>>,
 ) -> Result<Found, Error> {
-    let mut state = State::with(residence);
-    let mut orders = Orders::default();
-    let mut replayed = 0;
-    let mut previous = None;
-    // Set when the first batch after the checkpoint's chunks arrives.
-    let mut seen = None;
-    engine.recover_placed(epoch, &mut |part, place| match part {
-        Recovered::Checkpoint(_) => Ok(()),
-        Recovered::Chunk(chunk) => codec::decode(&chunk, |entry, at| {
-            match entry {
-                Entry::Order { revision, places } => orders.learn(revision, places),
-                entry => state.load(entry, place.as_ref().map(|place| place.after(at))),
-            }
-            Ok(())
-        }),
-        Recovered::Batch(batch) => {
-            let seen = *seen.get_or_insert(state.revision);
-            let follows = previous.is_none_or(|previous| previous == batch.previous);
-            if !follows || batch.previous > state.revision {
-                return Err(Error::Corrupt {
-                    reason: format!(
-                        "a batch from revision {} follows one to {} in the log; restore from a backup",
-                        batch.previous, state.revision
-                    ),
-                });
-            }
-            previous = Some(batch.last);
-            replayed += batch.payload.len() as u64;
-            codec::decode(&batch.payload, |entry, at| {
-                match &entry {
-                    Entry::Put(record) => orders.note(record.mod_revision(), record.key()),
-                    Entry::Delete { key, revision } => orders.note(*revision, key),
-                    _ => {}
-                }
-                let place = place.as_ref().map(|place| place.after(at));
-                state.replay(entry, place, seen)
+    let mut loading = Loading::new(State::with(residence));
+    let (sender, parts) = sync_channel(PARTS_AHEAD);
+    std::thread::scope(|scope| {
+        // Reads and checks what comes next while what is there is taken in.
+        let read = scope.spawn(move || {
+            engine.recover_placed(epoch, &mut |part, place| {
+                // Nobody takes it any more once a part was refused, which is what will be said.
+                let refused = |_part| Error::Stopped {
+                    reason: "recovery was given up".to_owned(),
+                };
+                sender.send((part, place)).map_err(refused)
             })
-        }
+        });
+        let taken = parts
+            .iter()
+            .try_for_each(|(part, place)| loading.take(part, place));
+        drop(parts);
+        let read = read.join().unwrap_or_else(|_panic| {
+            Err(Error::Stopped {
+                reason: "the engine panicked while it was read".to_owned(),
+            })
+        });
+        taken.and(read)
     })?;
-    let spent: Vec<Bytes> = state
-        .index
-        .iter()
-        .filter(|(_, history)| history.is_spent(state.floor))
-        .map(|(key, _)| key.clone())
-        .collect();
-    for key in spent {
-        state.sweep_key(&key, state.floor);
+    Ok(loading.finish())
+}
+
+/// A state being made.
+struct Loading {
+    state: State,
+    orders: Orders,
+    replayed: u64,
+    /// Where the batch before ended.
+    previous: Option<Revision>,
+    /// Where the checkpoint stands; set when the first batch after its chunks arrives.
+    seen: Option<Revision>,
+}
+
+impl Loading {
+    fn new(state: State) -> Self {
+        Loading {
+            state,
+            orders: Orders::default(),
+            replayed: 0,
+            previous: None,
+            seen: None,
+        }
     }
-    state.swept = SweepMark {
-        revision: state.floor,
-        done: 0,
-    };
-    orders.settle();
-    Ok(Found {
-        state,
-        orders,
-        replayed,
-    })
+
+    fn take(&mut self, part: Recovered, place: Option<Place>) -> Result<(), Error> {
+        let lends = self.state.residence.is_some() && place.is_some();
+        let at = |at| place.as_ref().map(|place| place.after(at));
+        match part {
+            Recovered::Checkpoint(_) => Ok(()),
+            Recovered::Chunk(chunk) => codec::decode_from(&chunk, lends, |entry, offset| {
+                match entry {
+                    Entry::Order { revision, places } => self.orders.learn(revision, places),
+                    entry => self.state.load(entry, at(offset)),
+                }
+                Ok(())
+            }),
+            Recovered::Batch(batch) => {
+                let seen = *self.seen.get_or_insert(self.state.revision);
+                self.check_follows(&batch)?;
+                self.previous = Some(batch.last);
+                self.replayed += batch.payload.len() as u64;
+                codec::decode_from(&batch.payload, lends, |entry, offset| {
+                    match &entry {
+                        Entry::Put(record) => {
+                            self.orders.note(record.mod_revision(), record.key());
+                        }
+                        Entry::Delete { key, revision } => self.orders.note(*revision, key),
+                        _ => {}
+                    }
+                    self.state.replay(entry, at(offset), seen)
+                })
+            }
+        }
+    }
+
+    fn check_follows(&self, batch: &Batch) -> Result<(), Error> {
+        let follows = self
+            .previous
+            .is_none_or(|previous| previous == batch.previous);
+        if follows && batch.previous <= self.state.revision {
+            return Ok(());
+        }
+        Err(Error::Corrupt {
+            reason: format!(
+                "a batch from revision {} follows one to {} in the log; restore from a backup",
+                batch.previous, self.state.revision
+            ),
+        })
+    }
+
+    fn finish(self) -> Found {
+        let Loading {
+            mut state,
+            mut orders,
+            replayed,
+            ..
+        } = self;
+        let spent: Vec<Bytes> = state
+            .index
+            .iter()
+            .filter(|(_, history)| history.is_spent(state.floor))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in spent {
+            state.sweep_key(&key, state.floor);
+        }
+        state.swept = SweepMark {
+            revision: state.floor,
+            done: 0,
+        };
+        orders.settle();
+        Found {
+            state,
+            orders,
+            replayed,
+        }
+    }
 }
 
 /// What a crash did to stores that were wrong about it; nothing without `injected-faults`.

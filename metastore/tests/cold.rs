@@ -2,7 +2,7 @@
 //!
 //! The test runs itself as the process to measure: four times as many bytes of values as may stay
 //! in memory are written, changed, listed, watched, compacted and read back after a restart and
-//! after a kill, and the process's memory is looked at throughout. `DESIGN.md` section 13 says what
+//! after a kill, and the process's memory is looked at throughout. `DESIGN.md` section 14 says what
 //! comes on top of the limit.
 
 #![expect(

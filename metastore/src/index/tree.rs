@@ -192,11 +192,17 @@ impl<V: Weigh> Child<V> {
             Node::Leaf(leaf) => leaf.upsert(&mut self.summary, key, change),
             Node::Inner(inner) => {
                 let at = inner.place(key);
-                let split = inner.children.get_mut(at)?.upsert(key, change);
-                if let Some((bound, right)) = split {
-                    inner.change_bounds(|keys| keys.insert(at + 1, bound));
-                    inner.children.insert(at + 1, right);
-                }
+                let child = inner.children.get_mut(at)?;
+                let before = child.summary.weight;
+                let Some((bound, right)) = child.upsert(key, change) else {
+                    // The common case, without a look at the other children.
+                    let after = child.summary;
+                    self.summary.weight = self.summary.weight - before + after.weight;
+                    self.summary.stamp = self.summary.stamp.max(after.stamp);
+                    return None;
+                };
+                inner.change_bounds(|keys| keys.insert(at + 1, bound));
+                inner.children.insert(at + 1, right);
                 let split = inner.split();
                 self.summary = inner.summary();
                 split
