@@ -4,14 +4,15 @@
 #
 # usage: run.sh [SUITE...]        default: all
 # suites: k8s-storage   Kubernetes' storage tests 0.36.2 and 0.37.2 (store and watch cache)
-#         robustness    etcd's robustness traffic and validators 3.7.3, with kill -9
+#         etcd-robustness  etcd's robustness traffic and validators 3.7.3, with kill -9
 #         etcd-common   etcd's tests/common 3.7.3 by the real etcdctl
 #         etcd-e2e      etcd's tests/e2e 3.7.3 by the real etcdctl, etcdutl and curl
+#         etcd-integration  etcd's tests of its Go client and of the gRPC API 3.7.3
 #         plane         whole control planes 1.36.2, 1.35.4 and 1.37.2, with kwok's nodes
 #
 # SLUICE=PATH  the binary to test (built for release otherwise)    JOBS=2   tests at once
 # RUN=REGEX    only tests whose name matches                       OUT=DIR  results and logs
-# ROUNDS=3 SECONDS_EACH=20 SEED=1  of robustness
+# ROUNDS=3 SECONDS_EACH=20 SEED=1  of etcd-robustness
 #
 # Exit: 0 all that passes on etcd passed, or is excepted with a reason; 1 something did not; 2 a
 # suite could not run although this machine has Go.
@@ -20,10 +21,10 @@ set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 suites=("$@")
-[ $# -gt 0 ] || suites=(k8s-storage robustness etcd-common etcd-e2e plane)
+[ $# -gt 0 ] || suites=(k8s-storage etcd-robustness etcd-common etcd-e2e etcd-integration plane)
 for suite in "${suites[@]}"; do
     case $suite in
-    k8s-storage | robustness | etcd-common | etcd-e2e | plane) ;;
+    k8s-storage | etcd-robustness | etcd-common | etcd-e2e | etcd-integration | plane) ;;
     *)
         say "unknown suite: $suite (see $0)"
         exit 2
@@ -51,7 +52,7 @@ else
     for suite in "${suites[@]}"; do
         began=$SECONDS
         case $suite in
-        etcd-*) bash "$HERE/etcd-tests/suite.sh" "${suite#etcd-}" ;;
+        etcd-common | etcd-e2e) bash "$HERE/etcd-tests/suite.sh" "${suite#etcd-}" ;;
         *) bash "$HERE/$suite/suite.sh" ;;
         esac
         status=$?
@@ -61,9 +62,9 @@ else
 fi
 
 echo
-awk -F'\t' -v form='%-28s %7s %7s %8s %7s\n' '
+awk -F'\t' -v form='%-36s %7s %7s %8s %7s\n' '
     BEGIN { printf form, "suite", "passed", "failed", "skipped", "known" }
-    $2 == "SKIPPED" { printf "%-28s SKIPPED: %s\n", $1, $3; next }
+    $2 == "SKIPPED" { printf "%-36s SKIPPED: %s\n", $1, $3; next }
     { printf form, $1, $2, $3, $4, $5 }' "$SUMMARY"
 echo "logs: $OUT"
 exit $worst

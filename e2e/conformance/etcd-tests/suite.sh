@@ -41,7 +41,6 @@ programs() {
     if [ -z "${WRITE_BASELINE:-}" ]; then
         ln -sf "$SLUICE" "$BIN/sluice"
         cp "$HERE/etcd-tests/etcd" "$BIN/etcd"
-        printf '%s\n' "$VERSION" >"$BIN/etcd-version"
     fi
 }
 
@@ -58,5 +57,5 @@ mode=()
 # shellcheck disable=SC2046
 E2E_TEST_MINIMAL=true "$RUNNER" -suite "$SUITE" -pkg "$PACKAGE" -binary "$KEPT/bin/$PACKAGE.test" \
     -dir "$KEPT/src/$PACKAGE" -out "$OUT/$SUITE" -run "${RUN:-.}" -limit "${LIMIT:-2m}" \
-    -baseline "$HERE/etcd-tests/etcd-$VERSION.tsv" -exceptions "$HERE/etcd-tests/$PACKAGE-exceptions.tsv" \
+    -baseline "$HERE/etcd-tests/etcd-$VERSION.tsv" -exceptions "$HERE/etcd-tests/exceptions.tsv" \
     -summary "$SUMMARY" -jobs "$(jobs_at_once)" $(own_network) "${mode[@]}" -- -bin-dir "$BIN"

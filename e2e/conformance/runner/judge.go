@@ -62,7 +62,7 @@ func readBaseline(path, pkg string) (baseline, error) {
 	return base, nil
 }
 
-func readExceptions(path string) (exceptions, error) {
+func readExceptions(path, pkg string) (exceptions, error) {
 	known := exceptions{}
 	if path == "" {
 		return known, nil
@@ -72,9 +72,13 @@ func readExceptions(path string) (exceptions, error) {
 		return nil, err
 	}
 	for _, line := range lines {
-		test, reason, ok := strings.Cut(line, "\t")
-		if !ok || strings.TrimSpace(reason) == "" {
-			return nil, fmt.Errorf("%s: %q has no reason", path, line)
+		field := strings.Split(line, "\t")
+		if len(field) != 3 || strings.TrimSpace(field[2]) == "" {
+			return nil, fmt.Errorf("%s: %q is not package, test, reason", path, line)
+		}
+		test, reason := field[1], field[2]
+		if field[0] != pkg {
+			continue
 		}
 		if _, twice := known[test]; twice {
 			return nil, fmt.Errorf("%s: %s is listed twice", path, test)

@@ -42,7 +42,7 @@ func main() {
 	flag.StringVar(&o.suite, "suite", "", "name in the summary")
 	flag.StringVar(&o.out, "out", "", "folder for results.tsv and a log a test")
 	flag.StringVar(&o.baseline, "baseline", "", "what passes on etcd")
-	flag.StringVar(&o.exceptions, "exceptions", "", "test<TAB>reason: what cannot apply")
+	flag.StringVar(&o.exceptions, "exceptions", "", "package, test, reason: what cannot apply")
 	flag.StringVar(&o.run, "run", ".", "only top-level tests whose name matches")
 	flag.StringVar(&o.summary, "summary", "", "file that gets one line about this run")
 	flag.IntVar(&o.jobs, "jobs", 1, "tests at once")
@@ -94,7 +94,7 @@ func execute(o options) (failed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	known, err := readExceptions(o.exceptions)
+	known, err := readExceptions(o.exceptions, o.pkg)
 	if err != nil {
 		return false, err
 	}

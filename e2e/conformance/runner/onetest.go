@@ -53,6 +53,12 @@ func runOnce(o options, test, logPath string) []result {
 	defer log.Close()
 	used := logPath + ".used"
 	defer os.Remove(used)
+	// A test that is killed does not clean up. The name is short, since sockets are made below it.
+	scratch, err := os.MkdirTemp("", "c")
+	if err != nil {
+		return []result{{verdict: "FAIL", test: test, mark: "-", why: err.Error()}}
+	}
+	defer os.RemoveAll(scratch)
 	argv := []string{
 		o.binary, "-test.run", "^" + regexp.QuoteMeta(test) + "$", "-test.v=test2json",
 		"-test.count=1", "-test.timeout", o.limit.String(),
@@ -63,14 +69,13 @@ func runOnce(o options, test, logPath string) []result {
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = o.dir
-	cmd.Env = append(os.Environ(), "STORE_USED="+used)
+	cmd.Env = append(os.Environ(), "STORE_USED="+used, "TMPDIR="+scratch)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	began := time.Now()
-	if err := cmd.Start(); err != nil {
+	if err := running.start(cmd); err != nil {
 		return []result{{verdict: "FAIL", test: test, mark: "-", why: err.Error()}}
 	}
-	running.add(cmd.Process.Pid)
 	watchdog := time.AfterFunc(o.limit+grace, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	failure := cmd.Wait()
 	watchdog.Stop()

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,10 +33,15 @@ type pidSet struct {
 // running holds the tests' own processes.
 var running = pidSet{pids: map[int]bool{}}
 
-func (s *pidSet) add(pid int) {
+// start starts a test; nobody may take it for an orphan meanwhile.
+func (s *pidSet) start(cmd *exec.Cmd) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pids[pid] = true
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.pids[cmd.Process.Pid] = true
+	return nil
 }
 
 func (s *pidSet) remove(pid int) {

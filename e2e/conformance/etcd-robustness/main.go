@@ -81,7 +81,7 @@ func main() {
 	flag.StringVar(&o.faults, "faults", "kill", "kill|none")
 	flag.StringVar(&o.work, "work", "", "directory for server data (default: a temporary one)")
 	flag.StringVar(&o.out, "out", "", "directory for logs and porcupine html (default: under work)")
-	flag.StringVar(&o.summary, "summary", "", "file that gets one line: robustness, passed, failed, skipped, known")
+	flag.StringVar(&o.summary, "summary", "", "file that gets one line: suite, passed, failed, skipped, known")
 	flag.StringVar(&o.sabotage, "sabotage", "", "break the server on purpose: "+strings.Join(sabotageNames, "|"))
 	flag.IntVar(&o.sabotageCount, "sabotage-count", 2, "how many times the sabotage strikes")
 	flag.Float64Var(&o.qps, "qps", 200, "upper limit of the request rate")
@@ -161,7 +161,7 @@ func summarize(path string, passed, failed int) error {
 		return err
 	}
 	defer f.Close()
-	_, err = fmt.Fprintf(f, "robustness\t%d\t%d\t0\t0\n", passed, failed)
+	_, err = fmt.Fprintf(f, "etcd-robustness\t%d\t%d\t0\t0\n", passed, failed)
 	return err
 }
 
