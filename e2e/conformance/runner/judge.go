@@ -152,7 +152,7 @@ func judge(tests []string, results []result, base baseline, known exceptions) ve
 			if _, listed := known[test]; listed {
 				v.stale = append(v.stale, test)
 			}
-		case known.covers(test) || onlyKnownBelow(test, results, known):
+		case known.covers(test) || onlyKnownBelow(test, results, base, known):
 			if !strings.Contains(test, "/") {
 				v.known = append(v.known, test)
 			}
@@ -163,15 +163,17 @@ func judge(tests []string, results []result, base baseline, known exceptions) ve
 	return v
 }
 
-// onlyKnownBelow says that a test failed by its subtests alone and each of those is listed.
-func onlyKnownBelow(test string, results []result, known exceptions) bool {
+// onlyKnownBelow says that a test failed by its subtests alone, and each of those is listed or does
+// not pass on etcd either.
+func onlyKnownBelow(test string, results []result, base baseline, known exceptions) bool {
 	below := 0
 	for _, r := range results {
-		if r.verdict == "FAIL" && strings.HasPrefix(r.test, test+"/") {
-			below++
-			if !known.covers(r.test) && !onlyKnownBelow(r.test, results, known) {
-				return false
-			}
+		if r.verdict != "FAIL" || !strings.HasPrefix(r.test, test+"/") {
+			continue
+		}
+		below++
+		if base[r.test] == "PASS" && !known.covers(r.test) && !onlyKnownBelow(r.test, results, base, known) {
+			return false
 		}
 	}
 	return below > 0

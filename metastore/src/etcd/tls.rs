@@ -177,18 +177,31 @@ fn verifier(
     let mut builder =
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
     if let Some(path) = crl {
-        let lists = CertificateRevocationListDer::pem_file_iter(path)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|error| unusable(path, &error))?;
-        if lists.is_empty() {
-            return Err(unusable(path, &"it holds no revocation list"));
-        }
+        let lists = revocation_lists(path)?;
         // A list says who is out; of those it does not speak of it says nothing.
         builder = builder.with_crls(lists).allow_unknown_revocation_status();
     }
     builder
         .build()
         .map_err(|error| unusable(crl.map_or(ca, PathBuf::as_path), &error))
+}
+
+/// PEM as everything else, or the one bare list (DER) that etcd takes as well.
+fn revocation_lists(
+    path: &Path,
+) -> Result<Vec<CertificateRevocationListDer<'static>>, ListenError> {
+    let read = std::fs::read(path).map_err(|error| unusable(path, &error))?;
+    let lists = CertificateRevocationListDer::pem_slice_iter(&read)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| unusable(path, &error))?;
+    if lists.is_empty() && read.is_empty() {
+        return Err(unusable(path, &"it holds no revocation list"));
+    }
+    Ok(if lists.is_empty() {
+        vec![CertificateRevocationListDer::from(read)]
+    } else {
+        lists
+    })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ListenError> {
