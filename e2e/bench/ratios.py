@@ -34,6 +34,8 @@ AXES = [
     ("list, quiet store", P50, "p50", None, None),
     ("memory of 1000000 keys", "rss_mib", "RSS", 0.5, None),
     ("memory of 1000000 keys", "restart_s", "restart", 0.2, None),
+    ("1000000 keys, limited", "rss_mib", "RSS", 0.5, None),
+    ("1000000 keys, limited", "restart_s", "restart", 0.2, None),
 ]
 
 rows = collections.defaultdict(list)

@@ -54,8 +54,6 @@ const TAG_MOD_REVISION: u8 = 0x18;
 const TAG_VERSION: u8 = 0x20;
 const TAG_VALUE: u8 = 0x2a;
 const TAG_LEASE: u8 = 0x30;
-/// Six tags, two lengths of at most five bytes and four numbers of at most ten.
-const OVERHEAD_MAX: usize = 6 + 2 * 5 + 4 * 10;
 
 impl Record {
     /// Encodes a version of a key.
@@ -68,7 +66,16 @@ impl Record {
         version: u64,
         lease: LeaseId,
     ) -> Self {
-        let mut buf = BytesMut::with_capacity(key.len() + value.len() + OVERHEAD_MAX);
+        let numbers = [
+            create_revision.get(),
+            mod_revision.get(),
+            version,
+            lease.0.cast_unsigned(),
+        ];
+        // Exactly as much as it takes: what is over would be kept as long as the value is.
+        let fields = bytes_field(key) + bytes_field(value);
+        let bytes = fields + numbers.into_iter().map(number_field).sum::<usize>();
+        let mut buf = BytesMut::with_capacity(bytes);
         let key_at = put_bytes(&mut buf, TAG_KEY, key);
         put_number(&mut buf, TAG_CREATE_REVISION, create_revision.get());
         put_number(&mut buf, TAG_MOD_REVISION, mod_revision.get());
@@ -169,6 +176,27 @@ impl Record {
     }
 }
 
+/// Bytes that a length-delimited field takes.
+fn bytes_field(content: &[u8]) -> usize {
+    if content.is_empty() {
+        return 0;
+    }
+    1 + varint_bytes(content.len() as u64) + content.len()
+}
+
+/// Bytes that a varint field takes.
+fn number_field(number: u64) -> usize {
+    if number == 0 {
+        return 0;
+    }
+    1 + varint_bytes(number)
+}
+
+/// Seven bits a byte.
+fn varint_bytes(number: u64) -> usize {
+    (u64::BITS - (number | 1).leading_zeros()).div_ceil(7) as usize
+}
+
 /// Appends a length-delimited field, unless empty as proto3 omits it; returns where its content
 /// starts.
 fn put_bytes(buf: &mut BytesMut, tag: u8, content: &[u8]) -> usize {
@@ -185,5 +213,26 @@ fn put_number(buf: &mut BytesMut, tag: u8, number: u64) {
     if number != 0 {
         buf.put_u8(tag);
         put_varint(buf, number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_encoding_takes_the_room_that_was_foreseen() {
+        for number in [0, 1, 127, 128, 1 << 35, u64::MAX] {
+            for (key, value) in [(1, 0), (127, 128), (200, 20_000)] {
+                let (key, value) = (vec![7; key], vec![9; value]);
+                let at = Revision::new(number);
+                let lease = LeaseId(number.cast_signed());
+                let record = Record::new(&key, &value, at, at, number, lease);
+                let fields = bytes_field(&key) + bytes_field(&value);
+                assert_eq!(record.encoded().len(), fields + 4 * number_field(number));
+                assert_eq!((record.key(), record.value()), (&key.into(), &value.into()));
+                assert_eq!(Record::decode(record.encoded().clone()), Some(record));
+            }
+        }
     }
 }
