@@ -70,7 +70,7 @@ store_writes() {
     rm -rf "$data"
 }
 
-# lists BEGIN: starts and fills both, or measures both once.
+# store_lists SERVER begin|measure: starts and fills it, or measures it once.
 store_lists() {
     local server=$1 phase=$2
     if [ "$phase" = begin ]; then
@@ -117,7 +117,7 @@ measure_memory() {
     rm -rf "$data"
 }
 
-# each FUNCTION ARGUMENT...: for both servers, who goes first by the round.
+# each ROUND FUNCTION ARGUMENT...: for both servers, who goes first by the round.
 each() {
     local round=$1 do=$2
     shift 2
@@ -132,6 +132,7 @@ each() {
 bench_store() {
     need go taskset curl || return 0
     ETCD=$(e2e/parts/build.sh etcd | cut -f2)
+    [ -x "$ETCD" ] || { say "SKIPPED: no etcd to measure beside"; return 0; }
     (cd $HERE/store-load && go build -o "$OUT/store-load" .)
     say "$("$ETCD" --version | head -1); $("$SLUICE" --version); $(nproc) cores, $(uname -sr)"
     "$OUT/store-load" --shape sync --dir "$OUT" --seconds 2 --case "sync of 4 KiB" | tee -a "$ROWS"

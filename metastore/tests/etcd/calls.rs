@@ -6,10 +6,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::SendRequest;
 use http::{HeaderMap, Method, Request};
 use prost::Message;
+use sluice_metastore::etcd::EtcdOptions;
+use sluice_metastore::etcd::client::etcdserverpb as pb;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::fixture::*;
-use sluice_metastore::etcd::client::etcdserverpb as pb;
 
 const PUT: &str = "/etcdserverpb.KV/Put";
 const RANGE: &str = "/etcdserverpb.KV/Range";
@@ -350,6 +352,35 @@ async fn a_body_that_drips_is_given_up() {
     };
     let text = "etcdserver: request timed out".to_owned();
     assert_eq!(answer.status(), (14, text));
+}
+
+/// The first bytes of an HTTP/2 client, and its empty settings.
+const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// A peer that vanished is asked and then given up; one that answers stays, however quiet.
+#[tokio::test]
+async fn a_silent_peer_is_given_up_and_a_quiet_one_is_not() {
+    let member = Member::with_options(EtcdOptions {
+        keepalive_interval: Some(Duration::from_millis(50)),
+        keepalive_timeout: Duration::from_millis(500),
+        ..plain()
+    })
+    .await;
+    // Its connection answers pings, and it says nothing else.
+    let quiet = raw(&member).await;
+    let mut silent = TcpStream::connect(member.address).await.unwrap();
+    silent.write_all(HELLO).await.unwrap();
+    let mut heard = Vec::new();
+    let ended = tokio::time::timeout(PATIENCE, silent.read_to_end(&mut heard)).await;
+    ended.expect("it is given up").unwrap();
+    let is_ping = |frame: &[u8]| frame.starts_with(&[0, 0, 8, 6, 0]);
+    assert!(heard.windows(9).any(is_ping), "it was asked first");
+    let answer = call(&quiet, PUT, &[], vec![frame(0, &put("k", b"v"))]).await;
+    assert_eq!(
+        answer.status().0,
+        0,
+        "the quiet one was asked more than once by now"
+    );
 }
 
 #[tokio::test]
