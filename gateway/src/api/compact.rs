@@ -12,7 +12,7 @@ use tokio::time::Instant;
 /// How often space is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long after history was let go for want of space it may be again: the space is back by then.
-const PAUSE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_secs(3);
 
 /// Compacts until the store has stopped.
 pub(super) async fn run(store: Store, every: Duration) {
