@@ -258,7 +258,6 @@ async fn numbers_beyond_all_sense_are_answered() {
             limit: number,
             revision: number,
             min_mod_revision: number,
-            max_create_revision: number,
             ..list("k")
         };
         let answer = member.range(request).await;
