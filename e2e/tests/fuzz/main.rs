@@ -31,9 +31,10 @@ mod recovery;
 mod replay;
 mod request;
 mod rules;
+mod snapshot;
 
 /// How many tests share the seconds.
-const TARGETS: u32 = 13;
+const TARGETS: u32 = 14;
 
 #[test]
 fn request() {
@@ -98,4 +99,9 @@ fn rules() {
 #[test]
 fn etcd() {
     harness::run(etcd::target);
+}
+
+#[test]
+fn snapshot() {
+    harness::run(snapshot::target);
 }
