@@ -17,6 +17,7 @@ use super::tape::Tape;
 use super::traffic;
 use super::watcher::{Manner, Spec, Stream};
 use crate::history::{Answer, History, Outcome, Range, Report, Request, check};
+use crate::process::eventually;
 
 /// Within this all clients and watches have ended, each of which has a bound of its own.
 const END_MAX: Duration = Duration::from_secs(60);
@@ -223,6 +224,24 @@ impl Run {
     pub fn moved(&self, url: &str) {
         self.tape.restarted();
         self.url.send_replace(url.to_owned());
+    }
+
+    /// Waits until the recorder was told of so many more revisions, however long that takes on a
+    /// machine that does other things besides.
+    ///
+    /// # Panics
+    /// When it does not within a minute.
+    pub async fn advance(&self, revisions: i64) {
+        let from = self.tape.reach();
+        eventually("traffic to go on", END_MAX, async || {
+            let reach = self.tape.reach();
+            if reach - from >= revisions {
+                Ok(())
+            } else {
+                Err(format!("{reach} of {}", from + revisions))
+            }
+        })
+        .await;
     }
 
     /// Asks for what was compacted last, and for what lies below.

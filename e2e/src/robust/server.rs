@@ -22,6 +22,24 @@ const SEGMENT_BYTES: u64 = 16 << 10;
 const CHECKPOINT_BYTES: u64 = 48 << 10;
 const PROGRESS_EVERY: Duration = Duration::from_millis(150);
 
+/// What a store in this process may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Bytes on the disk above which puts are refused.
+    pub quota_bytes: u64,
+    /// Bytes of values in memory; others are read back from the disk. `None` keeps all.
+    pub memory_bytes: Option<usize>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Room {
+            quota_bytes: 8 << 30,
+            memory_bytes: None,
+        }
+    }
+}
+
 /// A store and its listener on a runtime of their own, which can be taken away at any moment.
 pub struct Here {
     /// Where clients find it.
@@ -37,7 +55,7 @@ impl Here {
     ///
     /// # Panics
     /// When the files cannot be opened, which after a crash is what the test is about.
-    pub async fn start(files: Arc<dyn Files>, quota_bytes: u64) -> Here {
+    pub async fn start(files: Arc<dyn Files>, room: Room) -> Here {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -52,7 +70,7 @@ impl Here {
             };
             let listener = Listener::bind(options).await.expect("a free port");
             let url = format!("http://{}", listener.local_addr());
-            let store = tokio::task::spawn_blocking(move || open(files, quota_bytes)).await;
+            let store = tokio::task::spawn_blocking(move || open(files, room)).await;
             let store = store.expect("opening does not panic");
             let shutdown = CancellationToken::new();
             tokio::spawn(listener.serve(store.clone(), shutdown.clone()));
@@ -101,15 +119,15 @@ impl Drop for Here {
 /// # Panics
 /// When it cannot be opened: after a crash it must.
 #[must_use]
-pub fn open(files: Arc<dyn Files>, quota_bytes: u64) -> Store {
-    try_open(files, quota_bytes).expect("a store opens on what a crash left")
+pub fn open(files: Arc<dyn Files>, room: Room) -> Store {
+    try_open(files, room).expect("a store opens on what a crash left")
 }
 
 /// The same where the files may be damaged.
 ///
 /// # Errors
 /// As [`Store::open`].
-pub fn try_open(files: Arc<dyn Files>, quota_bytes: u64) -> Result<Store, Error> {
+pub fn try_open(files: Arc<dyn Files>, room: Room) -> Result<Store, Error> {
     let engine = EmbeddedOptions {
         segment_bytes: SEGMENT_BYTES,
         ..EmbeddedOptions::new("")
@@ -117,7 +135,8 @@ pub fn try_open(files: Arc<dyn Files>, quota_bytes: u64) -> Result<Store, Error>
     let engine = Embedded::open_over(files, engine)?;
     let options = StoreOptions {
         checkpoint_every_bytes: CHECKPOINT_BYTES,
-        quota_bytes,
+        quota_bytes: room.quota_bytes,
+        memory_limit_bytes: room.memory_bytes,
         lease_ttl_min: Duration::from_secs(1),
         ..StoreOptions::default()
     };

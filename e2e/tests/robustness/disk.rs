@@ -9,7 +9,7 @@ use sluice_e2e::robust::client::Client;
 use sluice_e2e::robust::crash::{Crash, slow};
 use sluice_e2e::robust::dice::Dice;
 use sluice_e2e::robust::run::{Cast, Run};
-use sluice_e2e::robust::server::{Here, open, try_open};
+use sluice_e2e::robust::server::{Here, Room, open, try_open};
 use sluice_metastore::engine::embedded::faulty::{FaultyDisk, On, Survival};
 use sluice_metastore::events::Watch;
 use sluice_metastore::read::Range;
@@ -17,7 +17,8 @@ use sluice_metastore::{ErrorKind as StoreError, KeyRange, Store};
 
 use crate::rounds::rounds;
 
-const QUOTA: u64 = 8 << 30;
+/// Less than one of fifty values weighs.
+const SMALL_MEMORY: usize = 16 << 10;
 /// Passed by some segments and a checkpoint of what traffic leaves.
 const SMALL_QUOTA: u64 = 40 << 10;
 /// Steps of the disk that a commit can have: a write and a sync, or those of a new segment before
@@ -34,7 +35,7 @@ async fn wait(millis: u64) {
 }
 
 async fn serve(disk: &FaultyDisk) -> Here {
-    Here::start(Arc::new(disk.clone()), QUOTA).await
+    Here::start(Arc::new(disk.clone()), Room::default()).await
 }
 
 /// Without large values, where an image of the disk is looked at many times.
@@ -57,9 +58,9 @@ async fn without_faults_every_guarantee_holds() {
     rounds("without faults", async |seed| {
         let server = serve(&FaultyDisk::new()).await;
         let run = Run::start(Cast::new(seed), &server.url);
-        wait(3500).await;
+        wait(3000).await;
+        run.advance(20).await;
         let counts = run.finish().await.hold("without faults");
-        assert!(counts.writes > 20 && counts.unknown == 0, "{counts:?}");
         assert!(counts.compactions > 3 && counts.notices > 20, "{counts:?}");
         server.close().await;
     })
@@ -91,9 +92,9 @@ async fn a_crash_at_every_step_takes_nothing_away() {
             run.moved(&server.url);
             run.probe_floor().await;
         }
-        wait(300).await;
+        run.advance(20).await;
         let counts = run.finish().await.hold("crash at every step");
-        assert!(counts.writes > 20 && counts.restarts == 40, "{counts:?}");
+        assert!(counts.restarts == 40, "{counts:?}");
         server.close().await;
     })
     .await;
@@ -121,6 +122,36 @@ fn shown(store: &Store) -> (u64, String, Vec<String>) {
     let floor = store.compacted();
     let content = format!("{floor} {:?} {:?}", all.records, store.leases());
     (store.revision().get(), content, events)
+}
+
+/// With nearly all values on the disk alone, which crashes and checkpoints move about.
+#[tokio::test(flavor = "multi_thread")]
+async fn values_that_left_the_memory_are_read_back_right() {
+    rounds("cold values", async |seed| {
+        let room = Room {
+            memory_bytes: Some(SMALL_MEMORY),
+            ..Room::default()
+        };
+        let mut dice = Dice::new(seed, 5);
+        let mut disk = FaultyDisk::new();
+        let mut server = Here::start(Arc::new(disk.clone()), room).await;
+        let run = Run::start(brisk(seed), &server.url);
+        for _ in 0..6 {
+            run.advance(40).await;
+            let mut crash = Crash::after(&disk, dice.below(40), vec![Survival::Nothing]);
+            let image = crash.images(PATIENCE).await.pop().unwrap();
+            server.vanish().await;
+            crash.let_go();
+            disk = image;
+            server = Here::start(Arc::new(disk.clone()), room).await;
+            run.moved(&server.url);
+            run.probe_floor().await;
+        }
+        run.advance(40).await;
+        run.finish().await.hold("cold values");
+        server.close().await;
+    })
+    .await;
 }
 
 /// What the segments of the log hold.
@@ -159,7 +190,7 @@ async fn a_tail_torn_at_any_byte_is_cut_whole() {
         // Opening is a write of its own: the run goes on from an image nobody has looked at.
         let copy = images[chosen].power_cut(Survival::Everything);
         let outcomes = tokio::task::spawn_blocking(move || {
-            let open = |image: &FaultyDisk| shown(&open(Arc::new(image.clone()), QUOTA));
+            let open = |image: &FaultyDisk| shown(&open(Arc::new(image.clone()), Room::default()));
             let (without, with) = (open(&images[0]), open(&images[1]));
             let mut last = Vec::new();
             for (bytes, image) in images[2..].iter().enumerate() {
@@ -209,7 +240,7 @@ async fn a_flipped_bit_is_never_served() {
         let judged = tokio::task::spawn_blocking(move || {
             let whole = shown(&open(
                 Arc::new(image.power_cut(Survival::Everything)),
-                QUOTA,
+                Room::default(),
             ));
             let (mut refused, mut same) = (0, 0);
             for _ in 0..FLIPS {
@@ -225,7 +256,7 @@ async fn a_flipped_bit_is_never_served() {
                 let byte = usize::try_from(bit / 8).unwrap();
                 content[byte] ^= 1 << (bit % 8);
                 damaged.put(name, content);
-                match try_open(Arc::new(damaged), QUOTA) {
+                match try_open(Arc::new(damaged), Room::default()) {
                     Err(error) => {
                         assert_eq!(error.kind(), StoreError::Corrupt, "{error}");
                         refused += 1;
@@ -288,9 +319,9 @@ async fn a_failed_sync_acknowledges_nothing_more() {
             run.moved(&server.url);
             run.probe_floor().await;
         }
-        wait(200).await;
+        run.advance(20).await;
         let counts = run.finish().await.hold("failed sync");
-        assert!(counts.unknown > 0 && counts.writes > 30, "{counts:?}");
+        assert!(counts.unknown > 0, "{counts:?}");
         server.close().await;
     })
     .await;
@@ -354,7 +385,14 @@ async fn a_full_disk_refuses_and_then_goes_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_quota_refuses_puts_alone() {
     rounds("full quota", async |seed| {
-        let server = Here::start(Arc::new(FaultyDisk::new()), SMALL_QUOTA).await;
+        let server = Here::start(
+            Arc::new(FaultyDisk::new()),
+            Room {
+                quota_bytes: SMALL_QUOTA,
+                ..Room::default()
+            },
+        )
+        .await;
         let run = Run::start(small(seed), &server.url);
         let mut client = run.client();
         for _ in 0..3 {
@@ -390,9 +428,8 @@ async fn a_slow_disk_is_only_slow() {
             wait(800).await;
         }
         disk.observe(None);
-        wait(200).await;
-        let counts = run.finish().await.hold("slow disk");
-        assert!(counts.writes > 20, "{counts:?}");
+        run.advance(20).await;
+        run.finish().await.hold("slow disk");
         server.close().await;
     })
     .await;
@@ -413,7 +450,8 @@ async fn a_starved_stream_loses_nothing_in_silence() {
             ..Cast::new(seed)
         };
         let run = Run::start(cast, &server.url);
-        wait(2000).await;
+        wait(1500).await;
+        run.advance(20).await;
         let counts = run.finish().await.hold("starved stream");
         assert!(counts.events > 1000, "{counts:?}");
         server.close().await;

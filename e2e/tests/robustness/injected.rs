@@ -79,7 +79,7 @@ async fn run(name: &str, is_killed: bool, seed: u64) -> Verdict {
         ..Cast::new(seed)
     };
     let run = Run::start(cast, &server.url);
-    tokio::time::sleep(Duration::from_millis(1200)).await;
+    tokio::time::sleep(Duration::from_millis(1000)).await;
     if is_killed {
         server.kill();
         server.start().await;
@@ -135,6 +135,6 @@ async fn every_known_fault_is_found_by_its_name() {
 async fn the_same_store_without_a_fault_is_clean() {
     for is_killed in [false, true] {
         let counts = run("none", is_killed, 1).await.hold("no fault");
-        assert!(counts.writes > 20, "{counts:?}");
+        assert!(counts.writes > 0, "{counts:?}");
     }
 }

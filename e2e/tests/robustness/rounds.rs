@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Scenarios that share the seconds of a long run.
-const SCENARIOS: u32 = 11;
+const SCENARIOS: u32 = 12;
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
