@@ -200,6 +200,11 @@ impl Store {
         self.shared().newest.subscribe()
     }
 
+    /// What a read is served from.
+    fn readable(&self) -> Arc<State> {
+        faults::stale(self.shared().view())
+    }
+
     /// Reads a range of what is durable; takes no part in the order of writes and waits for none.
     /// In a store with a memory limit it may block on the disk.
     ///
@@ -207,12 +212,12 @@ impl Store {
     /// `Future` or `Compacted` when the revision asked for cannot be read; `EmptyKey`; `Corrupt` or
     /// `Io` when a value cannot be read back.
     pub fn range(&self, query: &Range) -> Result<RangeAnswer, Error> {
-        serve::serve(&faults::stale(self.shared().view()), query)
+        serve::serve(&self.readable(), query)
     }
 
     /// As [`Store::range`], as far as that goes without touching a file; `None` where it does not.
     pub(crate) fn range_now(&self, query: &Range) -> Result<Option<RangeAnswer>, Error> {
-        let (answer, cold) = serve::look(&self.shared().view(), query)?;
+        let (answer, cold) = serve::look(&self.readable(), query)?;
         Ok(Some(answer).filter(|_| cold.is_empty()))
     }
 
@@ -225,7 +230,7 @@ impl Store {
     /// # Cancellation
     /// A read that was begun is finished for nobody.
     pub async fn read(&self, query: &Range) -> Result<RangeAnswer, Error> {
-        let state = self.shared().view();
+        let state = self.readable();
         let (answer, cold) = serve::look(&state, query)?;
         if cold.is_empty() {
             return Ok(answer);
