@@ -10,8 +10,8 @@
 //! and values are the same, revisions are higher than any of the source's.
 //!
 //! Both can be killed at any moment and begun again: the first keeps its place in a folder beside
-//! the data directory ([`work`]), the second looks at what is there and writes what is missing.
-//! Memory is bounded by pages ([`walk`]), whatever the size of the store.
+//! the data directory (`work`), the second looks at what is there and writes what is missing.
+//! Memory is bounded by pages (`walk`), whatever the size of the store.
 //!
 //! It knows the wire of etcd and the handle of a store; nothing of Kubernetes, and no configuration
 //! file.
