@@ -1,5 +1,6 @@
 //! `HashKV`: one number over every key and its latest version at a revision; `Hash`: the same now,
-//! with the leases.
+//! with the revision and the leases; that one is never zero for want of keys, which etcd's clients
+//! take for no hash.
 //!
 //! Equal content at equal revisions gives equal numbers, on this store. etcd hashes its own file
 //! rows, superseded versions included, so its numbers are other ones.
@@ -40,7 +41,7 @@ pub(crate) async fn at(shared: &Arc<Shared>, revision: i64) -> Result<pb::HashKv
 /// The answer over keys and leases as they are.
 pub(crate) async fn of_all(shared: &Arc<Shared>) -> Result<pb::HashResponse, Status> {
     let keys = at(shared, 0).await?;
-    let mut hash = keys.hash;
+    let mut hash = crc32c::crc32c_append(keys.hash, &keys.hash_revision.to_be_bytes());
     for id in shared.store.leases() {
         hash = crc32c::crc32c_append(hash, &id.0.to_be_bytes());
     }
