@@ -196,13 +196,14 @@ impl Apiserver {
         }
     }
 
-    /// Ends it with SIGTERM and waits for the end.
+    /// Ends it with SIGTERM and waits for the end. With watches open it takes its time: a minute, as
+    /// long as a request may last.
     ///
     /// # Panics
-    /// When it has not ended within a minute.
+    /// When it has not ended within two minutes.
     pub fn terminate(&mut self) {
         if let Some(mut process) = self.process.take() {
-            process.terminate(Duration::from_secs(60));
+            process.terminate(Duration::from_secs(120));
         }
     }
 

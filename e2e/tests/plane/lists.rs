@@ -16,8 +16,9 @@ use crate::work::make;
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const LISTS: usize = 100;
 const READS: &str = "apiserver_watch_cache_consistent_read_total";
-/// Without a notice at once a list waits for the next one that the apiserver asks for: 100 ms.
-const MEDIAN_MAX: Duration = Duration::from_millis(60);
+/// Without a notice at once a list waits for the next one that the apiserver asks for: 100 ms. Held
+/// against lists that wait for nothing, taken in turn, so that a slow machine is no fault.
+const WAIT_MAX: Duration = Duration::from_millis(60);
 
 /// Writes that concern no list, one after another, until told to stop.
 pub(crate) struct Writers {
@@ -73,15 +74,16 @@ pub(crate) async fn lists_are_consistent_and_from_the_cache(plane: &Plane) {
     for n in 0..plane.apiservers.len() {
         let (from, to) = (&plane.apiservers[n], &plane.apiservers[1 - n]);
         let before = reads(from).await;
-        let mut times = timed(from, to).await;
+        let (newest, any) = timed(from, to).await;
         let after = reads(from).await;
-        times.sort();
-        let median = times[times.len() / 2];
-        let worst = times[times.len() - 1];
-        println!("consistent lists through apiserver-{n}: p50 {median:?}, worst {worst:?}");
+        let (median, worst) = (newest[LISTS / 2], newest[LISTS - 1]);
+        let least = any[LISTS / 2];
+        println!(
+            "consistent lists through apiserver-{n}: p50 {median:?}, worst {worst:?}; of any age: p50 {least:?}"
+        );
         assert!(
-            median < MEDIAN_MAX,
-            "p50 {median:?}: progress is not pushed"
+            median < least + WAIT_MAX,
+            "p50 {median:?} and {least:?}: progress is not pushed"
         );
         assert!(
             after.0 >= before.0 + LISTS as f64,
@@ -105,8 +107,9 @@ async fn reads(apiserver: &Apiserver) -> (f64, f64) {
     )
 }
 
-/// A write through one apiserver before each tenth list by the other; the lists' times.
-async fn timed(lists: &Apiserver, writes: &Apiserver) -> Vec<Duration> {
+/// A write through one apiserver before each tenth list by the other; how long lists took, of the
+/// newest state and of whatever the cache held, each in order.
+async fn timed(lists: &Apiserver, writes: &Apiserver) -> (Vec<Duration>, Vec<Duration>) {
     let listing = lists.direct.http2().await.unwrap();
     let writing = writes.direct.http2().await.unwrap();
     let object = json!({"metadata": {"generateName": "newest-"}});
@@ -114,7 +117,7 @@ async fn timed(lists: &Apiserver, writes: &Apiserver) -> Vec<Duration> {
     let name = made["metadata"]["name"].as_str().unwrap().to_owned();
     let path = format!("{CONFIGMAPS}/{name}");
     let mut newest = String::new();
-    let mut times = Vec::new();
+    let (mut times, mut any) = (Vec::new(), Vec::new());
     for n in 0..LISTS {
         if n % 10 == 0 {
             let patch = json!({"data": {"n": n.to_string()}}).to_string();
@@ -122,6 +125,11 @@ async fn timed(lists: &Apiserver, writes: &Apiserver) -> Vec<Duration> {
             assert_eq!(answer.status, 200);
             newest = n.to_string();
         }
+        let started = Instant::now();
+        let path = format!("{CONFIGMAPS}?resourceVersion=0");
+        let answer = listing.send("GET", &path, "").await.unwrap();
+        any.push(started.elapsed());
+        assert_eq!(answer.status, 200);
         let started = Instant::now();
         let answer = listing.send("GET", CONFIGMAPS, "").await.unwrap();
         times.push(started.elapsed());
@@ -136,7 +144,9 @@ async fn timed(lists: &Apiserver, writes: &Apiserver) -> Vec<Duration> {
             "a list is old"
         );
     }
-    times
+    times.sort();
+    any.sort();
+    (times, any)
 }
 
 /// A streamed list ends with the mark of its end, and goes on as a watch of what comes after.
