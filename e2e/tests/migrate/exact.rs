@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sluice_e2e::etcd::Etcd;
 use sluice_e2e::parts::Parts;
+use sluice_e2e::process::Process;
 use tempfile::TempDir;
 
 use crate::moving::{LIMIT, Moved, begin, migrate, path, says, serve};
@@ -38,8 +39,9 @@ impl Bench {
         migrate(&[&args, more].concat()).await
     }
 
-    /// Serves the data directory and holds it against the source.
-    async fn same(&self) -> Wire {
+    /// Serves the data directory and holds it against the source; it is served for as long as the
+    /// process that comes along lives.
+    async fn same(&self) -> (Wire, Process) {
         let served = serve("served", &self.data()).await;
         let here = Wire::connect(&served.url).await;
         assert_eq!(here.all().await, self.source.all().await);
@@ -47,9 +49,7 @@ impl Bench {
             !self.dir.path().join("data.migrate").exists(),
             "nothing is left over"
         );
-        // It must outlive the test's body, and ends with it.
-        std::mem::forget(served.process);
-        here
+        (here, served.process)
     }
 }
 
@@ -157,7 +157,7 @@ async fn killed_in_every_phase_while_the_source_is_written_to_it_arrives_whole()
     assert!(log.contains(&format!("here at {last}")), "{log}");
     assert!(log.contains("both sides are the same"), "{log}");
 
-    let here = bench.same().await;
+    let (here, _served) = bench.same().await;
     // The history since the scan came along, in the order made.
     let newest = bench.source.events(last - 20, 20).await;
     assert_eq!(here.events(last - 20, 20).await, newest);
