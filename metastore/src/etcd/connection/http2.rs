@@ -120,6 +120,8 @@ struct Task<S> {
     is_alarmed: bool,
     /// Gathered in this turn for the sequencer.
     outgoing: Vec<Message>,
+    /// When this turn was, read once and only where a write asks.
+    now: Option<Instant>,
 }
 
 impl<S> Task<S>
@@ -148,11 +150,13 @@ where
             alarm: Box::pin(tokio::time::sleep(Duration::ZERO)),
             is_alarmed: false,
             outgoing: Vec::new(),
+            now: None,
         }
     }
 
     /// One turn.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
+        self.now = None;
         if let Some(stopping) = &mut self.stopping
             && stopping.as_mut().poll(cx).is_ready()
         {
@@ -291,7 +295,7 @@ where
             Ok(crate::store::Prepared::Message(message)) => {
                 self.outgoing.push(message);
                 self.waiting.insert(self.ticket, Waiting { caller, asked });
-                let deadline = Instant::now() + shared.write_timeout;
+                let deadline = *self.now.get_or_insert_with(Instant::now) + shared.write_timeout;
                 self.deadlines.push_back((deadline, self.ticket));
             }
         }
