@@ -4,7 +4,7 @@
 //! sequencer, one thread that orders them, and are answered once they are durable and visible.
 //! Dropping the last handle, or [`Store::close`], ends the thread and lets the engine go.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -30,14 +30,12 @@ use crate::txn::evaluate::{Refusal, evaluate};
 use crate::txn::{Delete, Op, Put, Txn, TxnAnswer};
 use crate::{Error, LeaseId, Revision, faults, recovery};
 
-/// The part of the quota that is left when a store counts as nearly full: a segment of the log, and
-/// time to compact before it is used up.
-const NEAR_SHARE: u64 = 8;
 /// How often a transaction's values are read back before it is given up: each time more of them
 /// would have to have left the memory meanwhile.
 const COLD_TRIES: usize = 32;
 
 mod options;
+mod quota;
 
 pub use options::StoreOptions;
 
@@ -75,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     /// An operator wants no more puts, whatever the room.
     pub(crate) refuses_puts: AtomicBool,
+    /// The largest put refused for want of room since there last was room for all; zero for none.
+    refused_bytes: AtomicU64,
     pub(crate) engine: Arc<dyn Engine>,
     /// Where values in memory are counted, when there is a limit to them.
     pub(crate) residence: Option<Arc<Residence>>,
@@ -104,17 +104,6 @@ impl Shared {
             ops: self.options.txn_ops_max,
             bytes: self.options.request_bytes_max,
         }
-    }
-
-    /// Whether the size is beyond the quota, or the disk has no room.
-    pub(crate) fn is_full(&self) -> bool {
-        self.engine.size() > self.options.quota_bytes || self.engine.is_short()
-    }
-
-    /// Whether it soon will be so: what can be let go had better be.
-    pub(crate) fn is_nearly_full(&self) -> bool {
-        let quota = self.options.quota_bytes;
-        self.engine.size() > quota - quota / NEAR_SHARE || self.engine.is_short()
     }
 
     /// # Errors
@@ -162,6 +151,7 @@ impl Store {
             failure: OnceLock::new(),
             counters: Counters::default(),
             refuses_puts: AtomicBool::new(false),
+            refused_bytes: AtomicU64::new(0),
             engine,
             residence,
             options,
@@ -427,10 +417,17 @@ impl Store {
         }
     }
 
-    /// Whether puts are refused for want of room, on the disk or in the quota. Ends by itself.
+    /// Whether puts are refused for want of room, on the disk or in the quota; or one was, and still
+    /// would be, although smaller ones are not. Ends by itself.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.shared().is_full()
+    }
+
+    /// Forgets the puts that were too large for the room there is; answers whether the store counted
+    /// as full for them alone, and so no longer does.
+    pub fn forget_refused(&self) -> bool {
+        self.shared().forget_refused()
     }
 
     /// Whether they soon will be. Compacting then makes room, if there is anything to let go.
@@ -439,7 +436,7 @@ impl Store {
         self.shared().is_nearly_full()
     }
 
-    /// Bytes on disk beyond which puts are refused.
+    /// Bytes on disk beyond which no put may go.
     #[must_use]
     pub fn quota_bytes(&self) -> u64 {
         self.shared().options.quota_bytes

@@ -4,7 +4,8 @@
 // The etcd in the test's process still starts, elects a leader and answers its peers, so that what
 // waits for those goes on; no client's call reaches it. Members of one cluster are addresses of one
 // store. A member that stops drops its connections; the store itself stops with the last of them
-// and starts again on its directory with the first.
+// and starts again on its directory with the first. A member that starts with other settings than
+// the store has (tests give one a quota) has it start again with these.
 //
 // STORE_START is the start command with {DIR} {CPORT} {PROGRESS} {OPS} {BYTES} {QUOTA}, and
 // STORE_START_TLS with {CERT} {KEY} {CA} as well.
@@ -28,12 +29,13 @@ import (
 
 // store is one external process, shared by the members of a cluster.
 type store struct {
-	mu    sync.Mutex
-	users int
-	dir   string
-	port  int
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when cmd has been waited for
+	mu      sync.Mutex
+	users   int
+	dir     string
+	port    int
+	command string // without the port
+	cmd     *exec.Cmd
+	ended   chan struct{} // closed when cmd has been waited for
 }
 
 // stores are by the cluster's peer addresses, which all its members name alike.
@@ -57,7 +59,7 @@ func (m *Member) serveElsewhere() error {
 			connections.Store(client, nil)
 			go func() {
 				defer connections.Delete(client)
-				forward(client, s.port)
+				forward(client, s.address())
 			}()
 		}
 	}()
@@ -73,9 +75,9 @@ func (m *Member) serveElsewhere() error {
 }
 
 // forward carries bytes both ways until either end is gone.
-func forward(client net.Conn, port int) {
+func forward(client net.Conn, address string) {
 	defer client.Close()
-	server, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	server, err := net.Dial("tcp", address)
 	if err != nil {
 		return
 	}
@@ -87,22 +89,43 @@ func forward(client net.Conn, port int) {
 	io.Copy(client, server)
 }
 
+// address waits for a store that is starting.
+func (s *store) address() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprintf("127.0.0.1:%d", s.port)
+}
+
 func (s *store) enter(m *Member) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.users++
-	if s.users > 1 {
-		return nil
-	}
 	if s.dir == "" {
 		s.dir = m.DataDir + ".store"
 	}
+	s.users++
+	command := s.commandFor(m)
+	if s.users > 1 && command == s.command {
+		return nil
+	}
+	s.stop()
+	s.command = command
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	s.port = listener.Addr().(*net.TCPAddr).Port
 	listener.Close()
+	s.cmd = exec.Command("sh", "-c", strings.ReplaceAll(command, "{CPORT}", strconv.Itoa(s.port)))
+	s.cmd.Stdout, s.cmd.Stderr = os.Stdout, os.Stderr
+	if err := s.cmd.Start(); err != nil {
+		s.cmd = nil
+		return err
+	}
+	return s.ready()
+}
+
+// commandFor starts a store with the member's settings.
+func (s *store) commandFor(m *Member) string {
 	command := os.Getenv("STORE_START")
 	var cert, key, ca string
 	if m.ClientTLSInfo != nil && !m.ClientTLSInfo.Empty() {
@@ -118,16 +141,11 @@ func (s *store) enter(m *Member) error {
 	if quota <= 0 {
 		quota = 2 << 30
 	}
-	s.cmd = exec.Command("sh", "-c", strings.NewReplacer(
-		"{DIR}", "'"+s.dir+"'", "{CPORT}", strconv.Itoa(s.port), "{PROGRESS}", fmt.Sprintf("%dms", progress.Milliseconds()),
+	return strings.NewReplacer(
+		"{DIR}", "'"+s.dir+"'", "{PROGRESS}", fmt.Sprintf("%dms", progress.Milliseconds()),
 		"{OPS}", strconv.Itoa(int(m.MaxTxnOps)), "{BYTES}", strconv.Itoa(int(m.MaxRequestBytes)),
 		"{QUOTA}", strconv.FormatInt(quota, 10), "{CERT}", cert, "{KEY}", key, "{CA}", ca,
-	).Replace(command))
-	s.cmd.Stdout, s.cmd.Stderr = os.Stdout, os.Stderr
-	if err := s.cmd.Start(); err != nil {
-		return err
-	}
-	return s.ready()
+	).Replace(command)
 }
 
 // ready waits until the store takes connections.
@@ -157,8 +175,14 @@ func (s *store) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.users--
-	if s.users == 0 && s.cmd != nil {
-		// As etcd's own HardStop: nothing is flushed that was not answered.
+	if s.users == 0 {
+		s.stop()
+	}
+}
+
+// stop is etcd's own HardStop: nothing is flushed that was not answered.
+func (s *store) stop() {
+	if s.cmd != nil {
 		s.cmd.Process.Signal(syscall.SIGKILL)
 		<-s.ended
 		s.cmd = nil

@@ -2,7 +2,7 @@
 //!
 //! | alarm | raised by | cleared by | what it stops |
 //! | --- | --- | --- | --- |
-//! | NOSPACE | size beyond the quota | there being room | puts and new leases |
+//! | NOSPACE | no room for a put | there being room for it; hand | the puts for which there is none |
 //! | NOSPACE | hand | hand, restart | puts and new leases |
 //! | CORRUPT | hand | hand, restart | every write of keys and leases |
 //!
@@ -59,8 +59,11 @@ pub(crate) fn act(shared: &Shared, request: &pb::AlarmRequest) -> Vec<pb::AlarmM
         }
         AlarmAction::Deactivate => {
             let mut raised = shared.alarms.raised.lock();
-            let was = raised.remove(&one);
+            let mut was = raised.remove(&one);
             apply(shared, &raised);
+            if one == own(shared) {
+                was |= shared.store.forget_refused();
+            }
             was.then(|| member(one)).into_iter().collect()
         }
     }
@@ -70,9 +73,14 @@ pub(crate) fn act(shared: &Shared, request: &pb::AlarmRequest) -> Vec<pb::AlarmM
 pub(crate) fn list(shared: &Shared) -> Vec<pb::AlarmMember> {
     let mut all = shared.alarms.raised.lock().clone();
     if shared.store.is_full() {
-        all.insert((AlarmType::Nospace as i32, shared.member.id));
+        all.insert(own(shared));
     }
     all.into_iter().map(member).collect()
+}
+
+/// The alarm that the store raises itself.
+fn own(shared: &Shared) -> (i32, u64) {
+    (AlarmType::Nospace as i32, shared.member.id)
 }
 
 fn apply(shared: &Shared, raised: &BTreeSet<(i32, u64)>) {

@@ -21,7 +21,7 @@ use crate::faults::{Fault, injected, now_and_then};
 use crate::state::{State, is_put};
 use crate::stats::add;
 use crate::txn::Txn;
-use crate::txn::check::has_put;
+use crate::txn::check::growth;
 use crate::txn::evaluate::{Refusal, delete_key, evaluate};
 use crate::{Error, LeaseId, Revision};
 
@@ -29,6 +29,11 @@ use crate::{Error, LeaseId, Revision};
 const BATCH_BYTES: usize = 512 << 10;
 /// Requests after which a batch is closed, so that answers are not held back by evaluation.
 const BATCH_REQUESTS: usize = 1024;
+
+/// Bytes of room from which nothing is measured: as much as may wait in the inbox at once.
+const ROOM_AMPLE: u64 = 64 << 20;
+/// What a lease takes on the disk at most, as etcd reckons.
+const GRANT_BYTES: usize = 64;
 
 /// A batch being filled.
 pub(super) struct Open {
@@ -53,6 +58,16 @@ impl Open {
 
     pub(super) fn is_full(&self) -> bool {
         self.payload.len() >= BATCH_BYTES || self.decided.len() >= BATCH_REQUESTS
+    }
+
+    /// Bytes of its entries, which are not on the disk yet.
+    fn taken(&self) -> u64 {
+        let is_blank = codec::is_blank(&self.payload);
+        if is_blank {
+            0
+        } else {
+            self.payload.len() as u64
+        }
     }
 
     fn record(&mut self, events: Vec<Made>, puts: Vec<Kept>) {
@@ -101,26 +116,39 @@ impl Sequencer {
         if self.queue.is_empty() || !self.window.has_room() {
             return;
         }
-        let is_full = self.shared.is_full() || self.shared.refuses_puts.load(Ordering::Relaxed);
+        let room = self.shared.room_again();
+        let is_shut = self.shared.refuses_puts.load(Ordering::Relaxed);
+        let mut room = if is_shut { 0 } else { room };
         while self.window.has_room() && !self.queue.is_empty() {
             let mut open = Open::new(self.state.revision);
             while !open.is_full()
                 && let Some(waiting) = self.queue.pop_front()
             {
-                self.decide(waiting, is_full, &mut open);
+                self.decide(waiting, room.saturating_sub(open.taken()), &mut open);
             }
+            room = room.saturating_sub(open.taken());
             self.hand_over(open);
         }
         self.round.ring();
     }
 
-    fn decide(&mut self, waiting: Waiting, is_full: bool, open: &mut Open) {
+    /// Whether there is room for a request; what makes room always has it.
+    fn has_room(&self, request: &Request, room: u64) -> bool {
+        room >= ROOM_AMPLE
+            || match request {
+                Request::Txn(txn, _) => self.shared.fits(growth(txn), room),
+                Request::Grant(..) => self.shared.fits(GRANT_BYTES, room),
+                Request::Compact(..) | Request::Revoke(..) | Request::Expire(_) => true,
+            }
+    }
+
+    /// `room` is how many bytes puts may add.
+    fn decide(&mut self, waiting: Waiting, room: u64, open: &mut Open) {
         add(&self.shared.counters.requests, 1);
         let verdict = match &waiting.request {
-            Request::Txn(txn, _) if is_full && has_put(txn) => {
+            request if !self.has_room(request, room) => {
                 Verdict::gated(Answer::Refused(Error::NoSpace))
             }
-            Request::Grant(..) if is_full => Verdict::gated(Answer::Refused(Error::NoSpace)),
             Request::Txn(txn, _) => decide_txn(&mut self.state, txn, open),
             Request::Compact(at, _) => self.decide_compact(*at, open),
             Request::Grant(id, ttl, _) => decide_grant(&mut self.state, *id, *ttl, open),

@@ -17,7 +17,7 @@ pub struct StoreOptions {
     pub memory_limit_bytes: Option<usize>,
     /// Room for requests queued and undecided, in units: one a request and one a KiB of it.
     pub queue_units: usize,
-    /// Bytes on stable storage above which puts are refused; deletes and compaction go on.
+    /// Bytes on stable storage: a put that would go beyond is refused; deletes and compaction go on.
     pub quota_bytes: u64,
     /// The shortest time to live of a lease; shorter ones are raised to it.
     pub lease_ttl_min: Duration,

@@ -16,6 +16,10 @@ use bytes::Bytes;
 use crate::txn::{Op, Put, Txn};
 use crate::{Error, KeyRange};
 
+/// What a put takes on the disk at most, beside its key and its value: the numbers of its record, and
+/// the frames around it. etcd reckons the same.
+const PUT_OVERHEAD: usize = 256;
+
 /// What a transaction may ask for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -49,13 +53,18 @@ pub(crate) fn check(txn: &Txn, limits: Limits) -> Result<usize, Error> {
     Ok(bytes)
 }
 
-/// Whether any operation in it, taken or not, is a put.
-pub(crate) fn has_put(txn: &Txn) -> bool {
-    txn.success.iter().chain(&txn.failure).any(|op| match op {
-        Op::Put(_) => true,
-        Op::Txn(inner) => has_put(inner),
-        Op::Range(_) | Op::Delete(_) => false,
-    })
+/// Bytes that its puts add to the log at most, whichever way it goes; zero when there is none. A put
+/// that keeps the value there is counts without it.
+pub(crate) fn growth(txn: &Txn) -> usize {
+    let of = |ops: &[Op]| -> usize {
+        let bytes = ops.iter().map(|op| match op {
+            Op::Put(put) => PUT_OVERHEAD + put.key.len() + put.value.as_ref().map_or(0, Bytes::len),
+            Op::Txn(inner) => growth(inner),
+            Op::Range(_) | Op::Delete(_) => 0,
+        });
+        bytes.sum()
+    };
+    of(&txn.success).max(of(&txn.failure))
 }
 
 /// Whether no operation in it, taken or not, could write.
@@ -264,6 +273,27 @@ mod tests {
         ] {
             let ops = parse(&mut text.chars());
             check(&then(ops.clone(), ops), LIMITS).expect(text);
+        }
+    }
+
+    #[test]
+    fn growth_is_that_of_the_larger_branch() {
+        let one = PUT_OVERHEAD + "/av".len();
+        for (text, puts) in [
+            ("", 0),
+            ("do", 0),
+            ("p", 1),
+            ("pod", 1),
+            ("(p|)", 1),
+            ("(p|p)", 1),
+            ("((p|d)|pp)o", 2),
+            ("(p|)(|p)", 2),
+        ] {
+            let ops = parse(&mut text.chars());
+            assert_eq!(growth(&then(ops.clone(), vec![])), puts * one, "{text}");
+            assert_eq!(growth(&then(vec![], ops.clone())), puts * one, "{text}");
+            let both = then(ops, vec![put("/b"), put("/c")]);
+            assert_eq!(growth(&both), puts.max(2) * one, "{text}");
         }
     }
 

@@ -62,9 +62,21 @@ impl Member {
     }
 
     pub(crate) async fn with_options(options: EtcdOptions) -> Member {
+        Member::over(options, StoreOptions::default()).await
+    }
+
+    pub(crate) async fn with_quota(quota_bytes: u64) -> Member {
+        let store = StoreOptions {
+            quota_bytes,
+            ..StoreOptions::default()
+        };
+        Member::over(plain(), store).await
+    }
+
+    async fn over(options: EtcdOptions, store: StoreOptions) -> Member {
         let listener = Listener::bind(options).await.unwrap();
         let address = listener.local_addr();
-        let store = open(Memory::new()).await;
+        let store = open_with(Memory::new(), store).await;
         let shutdown = CancellationToken::new();
         tokio::spawn(listener.serve(store, shutdown.clone()));
         let channel = connect(address).await;
@@ -160,7 +172,11 @@ pub(crate) fn plain() -> EtcdOptions {
 }
 
 pub(crate) async fn open(engine: Arc<Memory>) -> Store {
-    tokio::task::spawn_blocking(|| Store::open(engine, StoreOptions::default()))
+    open_with(engine, StoreOptions::default()).await
+}
+
+async fn open_with(engine: Arc<Memory>, options: StoreOptions) -> Store {
+    tokio::task::spawn_blocking(|| Store::open(engine, options))
         .await
         .unwrap()
         .unwrap()

@@ -83,9 +83,13 @@ async fn one_named_member_with_a_url() {
 
 /// An alarm request; 1 raises and 2 clears, 1 is NOSPACE and 2 is CORRUPT.
 async fn alarm(member: &Member, action: i32, alarm: i32) -> Vec<(i32, u64)> {
+    alarm_of(7, member, action, alarm).await
+}
+
+async fn alarm_of(member_id: u64, member: &Member, action: i32, alarm: i32) -> Vec<(i32, u64)> {
     let request = pb::AlarmRequest {
         action,
-        member_id: 7,
+        member_id,
         alarm,
     };
     let answer = member.maintenance().alarm(request).await.unwrap();
@@ -146,6 +150,50 @@ async fn alarms_raised_by_hand_stop_what_they_stop_in_etcd() {
     assert_eq!(alarm(&member, 0, 0).await, [(2, 7)]);
     assert_eq!(alarm(&member, 2, 2).await, [(2, 7)]);
     member.put("k", "v").await;
+}
+
+#[tokio::test]
+async fn a_put_that_finds_no_room_raises_the_alarm_until_there_is_some() {
+    let member = Member::with_quota(20_000).await;
+    let large = "v".repeat(7_000);
+    let refused = async || {
+        let request = pb::PutRequest {
+            key: text("large"),
+            value: text(&large),
+            ..Default::default()
+        };
+        let full = "etcdserver: mvcc: database space exceeded";
+        let by_put = member.kv().put(request).await;
+        assert_refused(by_put, Code::ResourceExhausted, full);
+        let update = txn(vec![], vec![put_op("large", &large)], vec![]);
+        assert_refused(member.kv().txn(update).await, Code::ResourceExhausted, full);
+    };
+    let status = async || {
+        let status = member.maintenance().status(pb::StatusRequest {}).await;
+        status.unwrap().into_inner()
+    };
+    member.put("large", &large).await;
+    member.put("large", &large).await;
+    assert_eq!(alarm(&member, 0, 0).await, []);
+    refused().await;
+    let id = status().await.leader;
+    assert_eq!(alarm(&member, 0, 0).await, [(1, id)]);
+    let problems = status().await.errors;
+    assert_eq!(problems, [format!("memberID:{id}  alarm:NOSPACE")]);
+
+    let at = member.put("small", "v").await;
+    member.compact(at).await.unwrap();
+    let request = pb::DefragmentRequest {};
+    member.maintenance().defragment(request).await.unwrap();
+    assert_eq!(alarm(&member, 0, 0).await, [], "it ended by itself");
+    member.put("large", &large).await;
+
+    refused().await;
+    assert_eq!(alarm_of(id, &member, 2, 1).await, [(1, id)], "or by hand");
+    assert_eq!(alarm(&member, 0, 0).await, []);
+    assert_eq!(alarm_of(id, &member, 2, 1).await, [], "it is gone already");
+    refused().await;
+    assert_eq!(alarm(&member, 0, 0).await, [(1, id)]);
 }
 
 #[tokio::test]

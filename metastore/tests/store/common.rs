@@ -195,6 +195,17 @@ pub(crate) async fn next(watcher: &mut Watcher) -> Result<EventBatch, Error> {
     answer.expect("an event within ten seconds")
 }
 
+/// Waits until the store's numbers satisfy a condition.
+pub(crate) async fn until(store: &Store, what: &str, holds: impl Fn(&Store) -> bool) {
+    let waiting = async {
+        while !holds(store) {
+            tokio::task::yield_now().await;
+        }
+    };
+    let patience = Duration::from_secs(10);
+    tokio::time::timeout(patience, waiting).await.expect(what);
+}
+
 /// An event in one line: `+key@rev create/mod/version value (previous)`.
 pub(crate) fn line(event: &Event) -> String {
     let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();

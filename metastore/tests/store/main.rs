@@ -11,6 +11,7 @@ mod common;
 mod late;
 mod model;
 mod outcomes;
+mod quota;
 mod retention;
 mod space;
 mod watch_guarantees;

@@ -9,17 +9,6 @@ use sluice_metastore::engine::embedded::faulty::FaultyDisk;
 use sluice_metastore::engine::embedded::{Embedded, EmbeddedOptions};
 use sluice_metastore::{Error, KeyRange, LeaseId, Store, StoreOptions};
 
-/// Waits until the store's numbers satisfy a condition.
-async fn until(store: &Store, what: &str, holds: impl Fn(&Store) -> bool) {
-    let waiting = async {
-        while !holds(store) {
-            tokio::task::yield_now().await;
-        }
-    };
-    let patience = Duration::from_secs(10);
-    tokio::time::timeout(patience, waiting).await.expect(what);
-}
-
 #[tokio::test]
 async fn compaction_lets_go_of_what_nobody_can_read() {
     let (_engine, store) = fresh();
