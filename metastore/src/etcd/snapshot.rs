@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc::{Sender, channel};
+use tokio::sync::mpsc::{OwnedPermit, Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
@@ -45,10 +45,13 @@ impl Default for Desk {
 pub(crate) fn stream(shared: &Arc<Shared>) -> Result<Pieces, Status> {
     let permit = Arc::clone(&shared.snapshots.0).try_acquire_owned();
     let permit = permit.map_err(|_none_left| errors::too_many_requests())?;
-    let (pieces, stream) = channel(PIECES_AHEAD);
+    let (pieces, stream) = channel(PIECES_AHEAD + 1);
+    // A stream that just ends would pass for a whole one: there is always room to say why.
+    let ending = pieces.clone().try_reserve_owned();
+    let ending = ending.map_err(|_new_and_full| errors::too_many_requests())?;
     let shared = Arc::clone(shared);
     let runtime = Handle::current();
-    tokio::task::spawn_blocking(move || send(&shared, &pieces, &runtime, permit));
+    tokio::task::spawn_blocking(move || send(&shared, &pieces, ending, &runtime, permit));
     Ok(ReceiverStream::new(stream))
 }
 
@@ -62,6 +65,7 @@ enum End {
 fn send(
     shared: &Shared,
     pieces: &Sender<Result<pb::SnapshotResponse, Status>>,
+    ending: OwnedPermit<Result<pb::SnapshotResponse, Status>>,
     runtime: &Handle,
     _permit: OwnedSemaphorePermit,
 ) {
@@ -88,8 +92,7 @@ fn send(
             errors::status(&error)
         }
     };
-    // A client that does not take it learns from the stream's end that it has no checksum.
-    let _ = pieces.try_send(Err(told));
+    ending.send(Err(told));
 }
 
 fn message(shared: &Shared, of: &Snapshot, piece: Bytes, left: u64) -> pb::SnapshotResponse {
