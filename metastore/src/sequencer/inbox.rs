@@ -134,6 +134,11 @@ impl Inbox {
         true
     }
 
+    /// Whether nobody has asked for anything that was not taken yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.lock().messages.is_empty()
+    }
+
     /// Takes all there is into `into`; if there is nothing, waits so long at most.
     pub(crate) fn take(&self, patience: Option<Duration>, into: &mut Vec<Message>) {
         let mut queue = self.queue.lock();

@@ -3,8 +3,12 @@
 //! A connection has hundreds of writes open at once, and a batch answers many of them: they are put
 //! into one box and the reader is woken once, after the last. No more letters lie in a box than
 //! its reader has writes open, so the inbox's room bounds it.
+//!
+//! A lone answer may be brought instead ([`Courier`]): while the sequencer has nothing else to do, it
+//! passes the answer on itself, which spares a change of threads.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::Context;
 
 use futures_util::task::AtomicWaker;
@@ -20,14 +24,43 @@ pub(crate) struct Letter {
     pub(crate) outcome: Result<Said, Error>,
 }
 
+/// Passes the letters of a box on, on the thread that put them in.
+pub(crate) trait Courier: Send + Sync {
+    /// Answers `false` when the reader is at work itself and has to be woken. Never waits.
+    fn bring(&self) -> bool;
+}
+
 /// The box.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Mailbox {
     letters: Mutex<Vec<Letter>>,
     reader: AtomicWaker,
+    courier: OnceLock<Weak<dyn Courier>>,
+}
+
+impl fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letters = self.letters.lock().len();
+        f.debug_struct("Mailbox")
+            .field("letters", &letters)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Mailbox {
+    /// A box whose letters `courier` may bring, for as long as it is there.
+    pub(crate) fn brought_by(&self, courier: Weak<dyn Courier>) {
+        // A box has one reader, who says this once.
+        let _first = self.courier.set(courier);
+    }
+
+    fn bring(&self) {
+        let courier = self.courier.get().and_then(Weak::upgrade);
+        if !courier.is_some_and(|courier| courier.bring()) {
+            self.reader.wake();
+        }
+    }
+
     /// Puts a letter in; answers whether it is the first, so that the reader must be woken.
     fn put(&self, letter: Letter) -> bool {
         let mut letters = self.letters.lock();
@@ -117,6 +150,16 @@ impl Round {
             mailbox.reader.wake();
         }
     }
+
+    /// Has the letters of a single reader brought; wakes where there are several.
+    pub(crate) fn bring(&mut self) {
+        if self.boxes.len() > 1 {
+            return self.ring();
+        }
+        for mailbox in self.boxes.drain(..) {
+            mailbox.bring();
+        }
+    }
 }
 
 #[cfg(test)]
@@ -163,6 +206,49 @@ mod tests {
         mailbox.take(&cx, &mut letters);
         let tickets: Vec<u64> = letters.iter().map(|letter| letter.ticket).collect();
         assert_eq!(tickets, [0, 1, 2, 3, 4]);
+    }
+
+    /// Counts what it was asked for; `true` when it can.
+    struct Van(AtomicUsize, bool);
+
+    impl Courier for Van {
+        fn bring(&self) -> bool {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            self.1
+        }
+    }
+
+    #[test]
+    fn a_lone_answer_is_brought_and_its_reader_woken_when_that_cannot_be() {
+        for can in [true, false] {
+            let (rung, van) = (Arc::new(Rung::default()), Arc::new(Van(0.into(), can)));
+            let waker = Waker::from(Arc::clone(&rung));
+            let (one, two) = (Arc::new(Mailbox::default()), Arc::new(Mailbox::default()));
+            for mailbox in [&one, &two] {
+                mailbox.take(&Context::from_waker(&waker), &mut Vec::new());
+                let courier: Arc<dyn Courier> = Arc::clone(&van) as _;
+                mailbox.brought_by(Arc::downgrade(&courier));
+            }
+            let mut round = Round::default();
+            round.add(Envelope::new(&one, 1), answer(1));
+            round.bring();
+            assert_eq!(van.0.load(Ordering::Relaxed), 1);
+            assert_eq!(rung.0.load(Ordering::Relaxed), usize::from(!can));
+            let both = [&one, &two];
+            for mailbox in both {
+                mailbox.take(&Context::from_waker(&waker), &mut Vec::new());
+                round.add(Envelope::new(mailbox, 2), answer(2));
+            }
+            round.bring();
+            assert_eq!(van.0.load(Ordering::Relaxed), 1, "two readers are woken");
+            assert_eq!(rung.0.load(Ordering::Relaxed), 2 + usize::from(!can));
+            // A courier that is gone brings nothing.
+            drop(van);
+            one.take(&Context::from_waker(&waker), &mut Vec::new());
+            round.add(Envelope::new(&one, 3), answer(3));
+            round.bring();
+            assert_eq!(rung.0.load(Ordering::Relaxed), 3 + usize::from(!can));
+        }
     }
 
     #[test]

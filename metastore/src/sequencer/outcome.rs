@@ -181,7 +181,17 @@ impl Sequencer {
             }
             decided.say(&mut self.round);
         }
-        self.round.ring();
+        self.pass_on();
+    }
+
+    /// Lets the answers go to their readers. With nothing else to do, it brings them itself.
+    fn pass_on(&mut self) {
+        let is_busy = !self.window.is_empty() || !self.queue.is_empty();
+        if is_busy || !self.shared.inbox.is_empty() {
+            self.round.ring();
+        } else {
+            self.round.bring();
+        }
     }
 
     /// Stores what readers see, and forgets the changes that no longer can be asked for.

@@ -6,6 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::SendRequest;
 use http::{HeaderMap, Method, Request};
 use prost::Message;
+use sluice_metastore::engine::memory::{Gate, Memory, Script};
 use sluice_metastore::etcd::EtcdOptions;
 use sluice_metastore::etcd::client::etcdserverpb as pb;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -381,6 +382,40 @@ async fn a_silent_peer_is_given_up_and_a_quiet_one_is_not() {
         0,
         "the quiet one was asked more than once by now"
     );
+}
+
+/// A pong waits for the answer to a write, to go out with it, and not longer than a moment.
+#[tokio::test]
+async fn a_write_that_waits_for_the_disk_holds_up_neither_reads_nor_pings() {
+    let (engine, gate) = (Memory::new(), Gate::new());
+    engine.script([Script::Slow(gate.clone()), Script::Durable]);
+    let member = Member::with_engine(engine).await;
+    let stream = TcpStream::connect(member.address).await.unwrap();
+    let (client, mut connection) = h2::client::handshake(stream).await.unwrap();
+    let mut pings = connection.ping_pong().unwrap();
+    tokio::spawn(connection);
+    let writer = client.clone();
+    let written =
+        tokio::spawn(async move { call(&writer, PUT, &[], vec![frame(0, &put("k", b"v"))]).await });
+    let reached = gate.clone();
+    tokio::task::spawn_blocking(move || reached.wait_reached())
+        .await
+        .unwrap();
+    let pong = tokio::time::timeout(PATIENCE, pings.ping(h2::Ping::opaque())).await;
+    pong.expect("the ping is answered").unwrap();
+    let read = call(
+        &client,
+        RANGE,
+        &[],
+        vec![frame(0, &get("k").encode_to_vec())],
+    );
+    let read = tokio::time::timeout(PATIENCE, read).await.unwrap();
+    assert_eq!(read.status().0, 0);
+    assert!(!written.is_finished(), "it was not durable");
+    gate.release();
+    let written = tokio::time::timeout(PATIENCE, written).await.unwrap();
+    assert_eq!(written.unwrap().status().0, 0);
+    assert_eq!(value_of(&member, "k").await.as_deref(), Some(&b"v"[..]));
 }
 
 #[tokio::test]

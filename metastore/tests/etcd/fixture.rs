@@ -62,7 +62,7 @@ impl Member {
     }
 
     pub(crate) async fn with_options(options: EtcdOptions) -> Member {
-        Member::over(options, StoreOptions::default()).await
+        Member::over(Memory::new(), options, StoreOptions::default()).await
     }
 
     pub(crate) async fn with_quota(quota_bytes: u64) -> Member {
@@ -70,13 +70,17 @@ impl Member {
             quota_bytes,
             ..StoreOptions::default()
         };
-        Member::over(plain(), store).await
+        Member::over(Memory::new(), plain(), store).await
     }
 
-    async fn over(options: EtcdOptions, store: StoreOptions) -> Member {
+    pub(crate) async fn with_engine(engine: Arc<Memory>) -> Member {
+        Member::over(engine, plain(), StoreOptions::default()).await
+    }
+
+    async fn over(engine: Arc<Memory>, options: EtcdOptions, store: StoreOptions) -> Member {
         let listener = Listener::bind(options).await.unwrap();
         let address = listener.local_addr();
-        let store = open_with(Memory::new(), store).await;
+        let store = open_with(engine, store).await;
         let shutdown = CancellationToken::new();
         tokio::spawn(listener.serve(store, shutdown.clone()));
         let channel = connect(address).await;

@@ -7,12 +7,16 @@
 //! A turn takes what is there, bounded, and ends with one hand-over to the sequencer and one write
 //! to the socket. Hot calls have no task and no timer of their own; writes on their way share one
 //! alarm, which works since all have the same patience.
+//!
+//! A lone write costs a sync and as little else as can be: the sequencer's thread, with nothing else
+//! to do, passes its answer to the socket itself ([`Driven`]), and the acknowledgement of a ping that
+//! came with the request waits for that answer, to go out in the same write ([`Line::is_lone_pong`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -23,11 +27,14 @@ use h2::RecvStream;
 use h2::server::{Builder, Connection, SendResponse};
 use http::Request;
 use http::request::Parts;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::bridge::{self, Received};
+use super::hush::Hush;
 use super::keepalive::Keepalive;
 use super::line::Line;
 use super::reading::{End, Reading, Share, Slow};
@@ -41,7 +48,7 @@ use crate::etcd::gate::Entry;
 use crate::etcd::kv::KvService;
 use crate::etcd::shared::Shared;
 use crate::sequencer::inbox::Message;
-use crate::sequencer::mailbox::{Letter, Mailbox};
+use crate::sequencer::mailbox::{Courier, Letter, Mailbox};
 use crate::sequencer::request::Said;
 
 /// A request fits a stream's window, so that a writer never waits for a round trip.
@@ -55,6 +62,9 @@ const HEADER_BYTES_MAX: u32 = 64 * 1024;
 /// Streams a client may open and reset before they are looked at: deadlines cut calls off in
 /// bursts, so more than the library's twenty, and still a bound against floods.
 const RESET_STREAMS_MAX: usize = 1024;
+/// How long a ping waits for its answer while a write is on its way: more than a quick sync, and
+/// nothing to a client that asks whether we are alive.
+const PONG_PATIENCE: Duration = Duration::from_millis(10);
 /// Requests taken in one turn: some hundred microseconds, then other connections get theirs.
 const TURN_REQUESTS: usize = 128;
 
@@ -73,8 +83,37 @@ where
         return Ok(());
     };
     let http = http.map_err(|error| error.to_string())?;
-    let mut task = Task::new(http, line, site);
-    poll_fn(|cx| task.poll(cx)).await
+    let mailbox = Arc::default();
+    let driven = Arc::new(Driven {
+        task: Mutex::new(Task::new(http, line, site, Arc::clone(&mailbox))),
+        runtime: Handle::current(),
+    });
+    let courier: Arc<dyn Courier> = Arc::clone(&driven) as _;
+    mailbox.brought_by(Arc::downgrade(&courier));
+    drop(courier);
+    poll_fn(|cx| driven.task.lock().poll(cx)).await
+}
+
+/// A connection that is driven by its task, and for the length of one answer by the thread that has
+/// it.
+struct Driven<S> {
+    task: Mutex<Task<S>>,
+    /// Of the task: what is begun elsewhere runs there too.
+    runtime: Handle,
+}
+
+impl<S> Courier for Driven<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    fn bring(&self) -> bool {
+        let Some(mut task) = self.task.try_lock() else {
+            return false;
+        };
+        let _runtime = self.runtime.enter();
+        task.bring();
+        true
+    }
 }
 
 fn builder(streams_max: u32) -> Builder {
@@ -122,17 +161,30 @@ struct Task<S> {
     outgoing: Vec<Message>,
     /// When this turn was, read once and only where a write asks.
     now: Option<Instant>,
+    /// Until when a pong may wait for an answer, and whether one does.
+    pong: Pin<Box<Sleep>>,
+    is_pong_held: bool,
+    /// Wakes the task; what HTTP/2 has instead.
+    waker: Waker,
+    hush: Arc<Hush>,
+    http_waker: Waker,
 }
 
 impl<S> Task<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    fn new(mut http: Connection<Line<S>, Bytes>, line: Line<S>, site: Site) -> Self {
+    fn new(
+        mut http: Connection<Line<S>, Bytes>,
+        line: Line<S>,
+        site: Site,
+        mailbox: Arc<Mailbox>,
+    ) -> Self {
         let timeout = site.options.keepalive_timeout;
         let asked = site.options.keepalive_interval.zip(http.ping_pong());
         let keepalive = asked.map(|(interval, pings)| Keepalive::new(pings, interval, timeout));
         let stopping = site.shared.stopping.clone().cancelled_owned();
+        let hush = Arc::<Hush>::default();
         Task {
             http,
             line,
@@ -142,7 +194,7 @@ where
             stopping: Some(Box::pin(stopping)),
             slow: FuturesUnordered::new(),
             bodies: Arc::new(Budget::of_connection()),
-            mailbox: Arc::default(),
+            mailbox,
             letters: Vec::new(),
             waiting: HashMap::default(),
             ticket: 0,
@@ -151,12 +203,36 @@ where
             is_alarmed: false,
             outgoing: Vec::new(),
             now: None,
+            pong: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            is_pong_held: false,
+            waker: Waker::noop().clone(),
+            http_waker: Waker::from(Arc::clone(&hush)),
+            hush,
+        }
+    }
+
+    /// Passes the answers on that are there, on a thread that is not the task's. All else is left
+    /// to the task, which is woken when there is something.
+    fn bring(&mut self) {
+        let waker = self.waker.clone();
+        let cx = &mut Context::from_waker(&waker);
+        let heard = self.line.heard();
+        self.hush.register(&waker);
+        self.deliver(cx);
+        let http = &mut Context::from_waker(&self.http_waker);
+        let is_well = matches!(self.http.poll_closed(http), Poll::Pending)
+            && !matches!(self.line.poll_drain(cx), Poll::Ready(Err(_)));
+        self.is_pong_held = false;
+        if !is_well || self.line.heard() != heard {
+            waker.wake();
         }
     }
 
     /// One turn.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
         self.now = None;
+        self.waker.clone_from(cx.waker());
+        self.hush.register(cx.waker());
         if let Some(stopping) = &mut self.stopping
             && stopping.as_mut().poll(cx).is_ready()
         {
@@ -184,17 +260,40 @@ where
             tracing::debug!("an etcd client is gone");
             return Poll::Ready(Ok(()));
         }
+        if self.holds_pong(cx) {
+            return Poll::Pending;
+        }
         match self.line.poll_drain(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error.to_string())),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
         }
     }
 
+    /// Whether all there is to write is a pong that had better go with an answer.
+    fn holds_pong(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.waiting.is_empty() || !self.line.is_lone_pong() {
+            self.is_pong_held = false;
+            return false;
+        }
+        if !self.is_pong_held {
+            self.is_pong_held = true;
+            self.pong.as_mut().reset(Instant::now() + PONG_PATIENCE);
+        }
+        let is_held = self.pong.as_mut().poll(cx).is_pending();
+        self.is_pong_held = is_held;
+        is_held
+    }
+
     /// Takes the requests that are there; answers whether the connection is over.
     fn accept(&mut self, cx: &mut Context<'_>) -> Result<bool, h2::Error> {
         for _ in 0..TURN_REQUESTS {
-            match self.http.poll_accept(cx) {
-                Poll::Ready(Some(Ok((request, respond)))) => self.request(request, respond, cx),
+            let http = &mut Context::from_waker(&self.http_waker);
+            match self.http.poll_accept(http) {
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    self.hush.be_quiet();
+                    self.request(request, respond, cx);
+                    self.hush.listen();
+                }
                 Poll::Ready(Some(Err(error))) => return Err(error),
                 Poll::Ready(None) => return Ok(true),
                 Poll::Pending => return Ok(false),
@@ -301,9 +400,10 @@ where
         }
     }
 
-    /// Passes on the answers that came.
+    /// Passes on the answers that came; HTTP/2 is polled next.
     fn deliver(&mut self, cx: &mut Context<'_>) {
         self.mailbox.take(cx, &mut self.letters);
+        self.hush.be_quiet();
         for letter in self.letters.drain(..) {
             let Some(mut waiting) = self.waiting.remove(&letter.ticket) else {
                 // Its caller was told already that nobody knows.
@@ -322,6 +422,7 @@ where
                 Err(error) => reply::refuse(&mut waiting.caller, errors::status(&error)),
             }
         }
+        self.hush.listen();
     }
 
     /// Tells those who waited too long that the outcome is unknown.

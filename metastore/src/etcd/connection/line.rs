@@ -20,6 +20,10 @@ const GATHER_BYTES: usize = 64 * 1024;
 /// An empty buffer larger than this is given back, so that idle connections hold little.
 const KEEP_BYTES: usize = 4 * 1024;
 
+/// How the frame of HTTP/2 that acknowledges a ping begins: length, kind, flags, stream zero.
+const PONG_HEAD: [u8; 9] = [0, 0, 8, 6, 1, 0, 0, 0, 0];
+const PONG_BYTES: usize = PONG_HEAD.len() + 8;
+
 /// A socket, what is to be written to it, and what was read ahead of it.
 struct Socket<S> {
     io: S,
@@ -69,6 +73,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
     /// Writes what is gathered.
     pub(super) fn poll_drain(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.lock().poll_drain(cx)
+    }
+
+    /// Whether all that is gathered is one acknowledgement of a ping.
+    pub(super) fn is_lone_pong(&self) -> bool {
+        let socket = self.0.lock();
+        socket.out.len() == PONG_BYTES && socket.out.starts_with(&PONG_HEAD)
     }
 
     /// How many bytes were read so far.

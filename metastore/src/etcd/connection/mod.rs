@@ -17,6 +17,7 @@
 
 mod bridge;
 mod http2;
+mod hush;
 mod keepalive;
 mod line;
 mod reading;
