@@ -116,6 +116,14 @@ impl Member {
         }
     }
 
+    /// Asks for progress as an apiserver does whose lists wait.
+    pub(crate) async fn begin_pushing(&self) {
+        let mut watching = self.watching().await;
+        let id = watching.create(watch_prefix("/", 0)).await.watch_id;
+        watching.ask_progress().await;
+        assert_eq!((id, watching.next().await.watch_id), (0, -1));
+    }
+
     /// kube-apiserver's create: put if the key does not exist.
     pub(crate) async fn create(&self, key: &str, value: &str) -> pb::TxnResponse {
         let request = txn(vec![mod_is(key, 0)], vec![put_op(key, value)], vec![]);

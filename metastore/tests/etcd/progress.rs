@@ -116,6 +116,7 @@ async fn notices_under_writes_are_never_early_and_never_fall() {
 #[tokio::test]
 async fn a_point_read_of_the_resource_pushes_progress() {
     let member = Member::start().await;
+    member.begin_pushing().await;
     let mut watching = member.watching().await;
     let asked = watching.create(watch_prefix(PREFIX, 0)).await.watch_id;
     let silent = pb::WatchCreateRequest {
@@ -139,11 +140,35 @@ async fn a_point_read_of_the_resource_pushes_progress() {
     watching.nothing_before_now().await;
 }
 
+/// An apiserver whose lists do not wait for its cache decides by how far that cache is where a list
+/// is read. It never asks for progress, and hears of it when etcd would tell it.
+#[tokio::test]
+async fn nothing_is_pushed_before_somebody_asks() {
+    let member = Member::start().await;
+    let mut watching = member.watching().await;
+    watching.create(watch_prefix(PREFIX, 0)).await;
+    let read = || {
+        member.range(pb::RangeRequest {
+            limit: 1,
+            ..get("/registry/pods")
+        })
+    };
+    member.put("/elsewhere", "v").await;
+    read().await;
+    watching.nothing_before_now().await;
+    watching.ask_progress().await;
+    assert_progress(&watching.next().await, -1, 2);
+    member.put("/elsewhere", "v").await;
+    read().await;
+    assert_progress(&watching.next().await, 0, 3);
+}
+
 /// Several apiservers, each with many watches on a stream: every one on the prefix hears of it, and
 /// no other; one that lags hears it after its last event.
 #[tokio::test]
 async fn a_point_read_tells_every_stream_and_a_lagging_watch_last() {
     let member = Member::start().await;
+    member.begin_pushing().await;
     let mut streams = Vec::new();
     for apiserver in 0..3 {
         let mut watching = member.watching().await;

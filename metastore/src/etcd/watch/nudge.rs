@@ -6,10 +6,15 @@
 //! each that asked for progress notices gets one when it is caught up. It is the periodic notice,
 //! early: legal at any time, and it needs no change of any client.
 //!
+//! It begins with the first request for progress that anybody makes, which is how a kube-apiserver
+//! shows that its lists wait. One that reads lists from the store (`ConsistentListFromCache` off)
+//! never asks, and decides by how far its cache is: it gets what etcd would send it.
+//!
 //! Bounded by the watches that exist: each is in the table once and has at most one nudge pending.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -21,6 +26,8 @@ use crate::KeyRange;
 #[derive(Default)]
 pub(crate) struct Nudges {
     by_key: Mutex<HashMap<Bytes, Vec<Entered>>>,
+    /// Somebody asked for progress once.
+    is_awaited: AtomicBool,
 }
 
 /// A watch by its id on its stream, and the stream.
@@ -34,8 +41,16 @@ pub(crate) struct Nudge {
 }
 
 impl Nudges {
+    /// Somebody asked for progress: from now on it is pushed.
+    pub(crate) fn begin(&self) {
+        self.is_awaited.store(true, Ordering::Relaxed);
+    }
+
     /// Nudges the watches on the prefix that `key` names; answers how many.
     pub(crate) fn touch(&self, key: &[u8]) -> usize {
+        if !self.is_awaited.load(Ordering::Relaxed) {
+            return 0;
+        }
         let by_key = self.by_key.lock();
         let Some(watches) = by_key.get(without_slash(key)) else {
             return 0;
@@ -110,6 +125,8 @@ mod tests {
             .enter(&KeyRange::prefix(b"/registry/pods/"), 3, &pods)
             .expect("a prefix");
         nudges.enter(&KeyRange::prefix(b"/registry/configmaps/"), 3, &configs);
+        assert_eq!(nudges.touch(b"/registry/pods"), 0, "nobody asked yet");
+        nudges.begin();
         assert_eq!(nudges.touch(b"/registry/pods"), 1);
         assert_eq!(nudges.touch(b"/registry/pods"), 1);
         assert_eq!(nudges.touch(b"/registry/pod"), 0);

@@ -188,6 +188,7 @@ impl Sender {
                 Some(RequestUnion::CreateRequest(create)) => self.create(create),
                 Some(RequestUnion::CancelRequest(cancel)) => self.cancel(cancel.watch_id),
                 Some(RequestUnion::ProgressRequest(_)) => {
+                    self.shared.nudges.begin();
                     self.is_progress_due = !self.watches.is_empty();
                     if injected(Fault::ProgressAhead) {
                         let revision = self.shared.store.revision();
