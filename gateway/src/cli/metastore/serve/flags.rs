@@ -12,6 +12,8 @@ use super::values::{self, Url};
 
 /// What etcd's own documentation recommends as the most for a cluster of normal size.
 pub(super) const QUOTA_BYTES: u64 = 8 << 30;
+/// How etcd takes an interval of zero between progress notices.
+pub(super) const PROGRESS_INTERVAL_OF_ZERO: Duration = Duration::from_mins(10);
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ServeArgs {
@@ -69,7 +71,7 @@ pub(super) struct MemberFlags {
     /// The members of the cluster: this one alone
     #[arg(long, value_name = "NAME=URL", env = "ETCD_INITIAL_CLUSTER")]
     pub(super) initial_cluster: Option<String>,
-    /// How often a caught-up watch that asked for it hears how far it is
+    /// How often a caught-up watch that asked for it hears how far it is; 0 is etcd's ten minutes
     #[arg(long, value_name = "TIME", env = "ETCD_WATCH_PROGRESS_NOTIFY_INTERVAL",
           alias = "experimental-watch-progress-notify-interval",
           default_value = "5s", value_parser = values::time)]

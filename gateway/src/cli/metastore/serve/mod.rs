@@ -7,12 +7,15 @@ mod values;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use sluice_metastore::etcd::{
     API_VERSION, BreakGlass, EtcdAccess, EtcdOptions, EtcdSocket, EtcdTls, TlsVersions,
 };
 
-use self::flags::{AccessFlags, MemberFlags, QUOTA_BYTES, SecurityFlags};
+use self::flags::{
+    AccessFlags, MemberFlags, PROGRESS_INTERVAL_OF_ZERO, QUOTA_BYTES, SecurityFlags,
+};
 use self::values::Url;
 use crate::bootstrap::{ServeSpec, StoreSpec, serve_store};
 use crate::cli::fail;
@@ -95,7 +98,10 @@ fn lower(args: ServeArgs) -> Result<ServeSpec, String> {
         insecure_loopback: true,
         insecure_anonymous: security.insecure_allow_anonymous,
         access: lower_access(access)?,
-        progress_interval: member.watch_progress_notify_interval,
+        progress_interval: match member.watch_progress_notify_interval {
+            Duration::ZERO => PROGRESS_INTERVAL_OF_ZERO,
+            interval => interval,
+        },
         name: member.name,
         advertise_urls: member.advertise_client_urls,
         peer_urls: member.initial_advertise_peer_urls,

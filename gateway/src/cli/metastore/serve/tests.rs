@@ -91,6 +91,7 @@ fn switches_stand_alone_or_with_a_value() {
         "--max-txn-ops=64",
         "--max-request-bytes=1024",
         "--grpc-keepalive-interval=0",
+        "--watch-progress-notify-interval=0s",
     ])
     .unwrap();
     assert_eq!(spec.store.quota_bytes, u64::MAX);
@@ -99,6 +100,7 @@ fn switches_stand_alone_or_with_a_value() {
     assert_eq!((spec.etcd.txn_ops_max, spec.store.txn_ops_max), (64, 64));
     assert_eq!(spec.store.request_bytes_max, 1024);
     assert_eq!(spec.etcd.keepalive_interval, None);
+    assert_eq!(spec.etcd.progress_interval, Duration::from_mins(10));
     let off = parse(&["--enable-pprof=false", "--auto-tls=false"]);
     assert_eq!(off.foreign.explain(), Ok(vec![]), "off is as if not given");
 }
