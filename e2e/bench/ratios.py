@@ -25,6 +25,7 @@ AXES = [
     ("put, 1 client", P50, "p50", 0.67, "the sync and a round trip"),
     ("range limit 500 in 118k", CPU, "CPU", 1 / 40, 1 / 100),
     ("count of 200k", P50, "ours", 0.1, None),
+    ("get, 1 client", P50, "p50", None, None),
     ("count of 200k", CPU, "CPU", None, None),
     ("watch, single", "server_cpu_us_per_event", "CPU an event", 0.5, 0.33),
     ("watch, batched", "server_cpu_us_per_event", "CPU an event", 0.5, 0.33),
@@ -36,6 +37,12 @@ AXES = [
     ("memory of 1000000 keys", "restart_s", "restart", 0.2, None),
     ("1000000 keys, limited", "rss_mib", "RSS", 0.5, None),
     ("1000000 keys, limited", "restart_s", "restart", 0.2, None),
+]
+
+# What a case costs beside another: both, field, how they are compared, at most.
+BESIDE = [
+    ("1,000/s, compacting", "1,000/s, old versions", "p99_ms", "p99 over", 1.5),
+    ("count of 200k", "get, 1 client", P50, "p50 less", 0.1),
 ]
 
 rows = collections.defaultdict(list)
@@ -106,6 +113,18 @@ def store():
               f"{figure(found and found[0]):>8}{span:>14}{figure(most):>9}{aim:>7}  {verdict}")
 
 
+def beside():
+    print("\nOne case beside another of the same server (median of the rounds):")
+    for case, other, field, name, most in BESIDE:
+        for who in ("etcd", "sluice"):
+            pairs = [(a, b) for a, b in zip(values(case, who, field), values(other, who, field)) if a is not None and b]
+            if not pairs:
+                continue
+            found = statistics.median(a - b if name.endswith("less") else a / b for a, b in pairs)
+            verdict = "" if who == "etcd" else f"at most {figure(most)}: {'over' if found > most else 'ok'}"
+            print(f"  {case:<22}{name} {other:<24}{who:<8}{figure(found, 3):>9}  {verdict}")
+
+
 def gateway():
     print("\nSluice's CPU per operation over a peer's (less than 1 is better), and its rate over the peer's:")
     for case, who in rows:
@@ -118,5 +137,6 @@ table()
 labels = {who for _, who in rows}
 if "etcd" in labels:
     store()
+    beside()
 if labels & {"haproxy", "nginx"}:
     gateway()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures Sluice beside its peers in one run and prints one JSON line a row, then the ratios.
 #
-# usage: run.sh [store|lists|gateway]... default: all; the store takes about nine minutes
+# usage: run.sh [store|lists|gateway]... default: all; the store takes about ten minutes
 #   ROUNDS=5 SECONDS_EACH=8 run.sh      more rounds, longer rows
 #   SLUICE=/path/to/sluice run.sh       a binary built already
 #

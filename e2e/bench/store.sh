@@ -1,8 +1,10 @@
 # The store beside etcd: every axis of the table, read by `run.sh`.
 #
-# Three groups, so that each server is started as seldom as fairness allows:
+# Four groups, so that each server is started as seldom as fairness allows:
 #   writes   fresh directories each round; etcd and we in turn, the order turned round every round
 #   lists    one directory each for all rounds, 118,000 and 200,000 keys
+#   pauses   1,000,000 versions of 10,000 keys: writes before, and from the moment all but the newest
+#            are compacted away
 #   memory   1,000,000 keys of 512 bytes once: resident memory, then the time of a restart; ours
 #            also with a memory limit of a quarter of the values
 # The server under test has core 0, the driver core 1; both sync every write.
@@ -10,6 +12,7 @@
 
 WATCHERS=${WATCHERS:-1000}
 MEMORY_KEYS=${MEMORY_KEYS:-1000000}
+OLD_VERSIONS=${OLD_VERSIONS:-1000000}
 # Flags of ours that a row wants besides.
 OWN_FLAGS=()
 
@@ -84,7 +87,21 @@ store_lists() {
     fi
     PID=${LIST_PID[$server]} URL=${LIST_URL[$server]}
     load "$server" "range limit 500 in 118k" --shape list --clients 1 --keys 118000
+    load "$server" "get, 1 client" --shape get --clients 1 --keys 118000
     load "$server" "count of 200k" --shape count --clients 1 --keys 200000 --prefix /registry/events/
+}
+
+store_pauses() {
+    local server=$1 data=$OUT/pauses-$1-$2
+    local writes=(--shape update --clients 100 --connections 1 --keys 10000 --rate 1000)
+    serve "$server" "$data"
+    taskset -c 1 "$OUT/store-load" --endpoint "$URL" --shape versions --versions "$OLD_VERSIONS" --keys 10000 \
+        --batch 100 --clients 16 --connections 4 >/dev/null
+    sleep 3
+    load "$server" "1,000/s, old versions" "${writes[@]}"
+    load "$server" "1,000/s, compacting" "${writes[@]}" --compact
+    halt "$PID"
+    rm -rf "$data"
 }
 
 store_memory() {
@@ -141,6 +158,7 @@ bench_store() {
     for round in $(seq "$ROUNDS"); do
         each "$round" store_writes "$round"
         each "$round" store_lists measure
+        each "$round" store_pauses "$round"
     done
     halt "${LIST_PID[etcd]}"
     halt "${LIST_PID[sluice]}"

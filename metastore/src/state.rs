@@ -48,6 +48,9 @@ impl<T: Clone> Weigh for Plain<T> {
     }
 }
 
+/// Versions of one key let go at once by a sweep that others wait for.
+const SWEPT_VERSIONS: usize = 1024;
+
 /// How far the sweep of superseded versions has come: what lies before is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SweepMark {
@@ -248,6 +251,15 @@ impl State {
     /// Raises the floor; it never falls.
     pub(crate) fn raise_floor(&mut self, at: Revision) {
         self.floor = self.floor.max(at);
+    }
+
+    /// As [`State::sweep_key`], the oldest versions alone where there are very many: each change of
+    /// the key is a turn to go on.
+    pub(crate) fn sweep_oldest(&mut self, key: &[u8], floor: Revision) {
+        let history = self.index.get(key);
+        let beyond = history.and_then(|history| history.versions().nth(SWEPT_VERSIONS));
+        let until = beyond.map_or(floor, |version| floor.min(version.revision()));
+        self.sweep_key(key, until);
     }
 
     /// Lets go what no read at or above `floor` can see of one key.

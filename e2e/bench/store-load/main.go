@@ -26,7 +26,7 @@ import (
 
 var (
 	endpoint    = flag.String("endpoint", "http://127.0.0.1:2379", "client URL of the store")
-	shape       = flag.String("shape", "create", "create|update|delete|get|put|list|count|watch|mixed|preload|sync")
+	shape       = flag.String("shape", "create", "create|update|delete|get|put|list|count|watch|mixed|preload|versions|sync")
 	clients     = flag.Int("clients", 100, "concurrent callers")
 	connections = flag.Int("connections", 1, "gRPC connections the callers share")
 	seconds     = flag.Float64("seconds", 10, "length of the measured part")
@@ -47,6 +47,8 @@ var (
 	caseName    = flag.String("case", "", "copied into the line")
 	batch       = flag.Int("batch", 1, "preload, watch: puts of one transaction")
 	dir         = flag.String("dir", ".", "sync: where to write")
+	versions    = flag.Int("versions", 1000000, "versions: how many, over all keys")
+	compact     = flag.Bool("compact", false, "compact to the newest revision as the measured part begins")
 )
 
 type kv struct {
@@ -399,6 +401,43 @@ func fillAll(ws []*worker, todo []string, have map[string]int64) {
 	wg.Wait()
 }
 
+// addVersions puts the keys again and again, --batch of them a transaction.
+func addVersions(ws []*worker) {
+	var left atomic.Int64
+	left.Store(int64(*versions))
+	var wg sync.WaitGroup
+	for _, w := range ws {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for left.Add(-int64(min(max(*batch, 1), len(w.own)))) >= 0 {
+				ctx, cancel := context.WithTimeout(context.Background(), 3**timeout)
+				_, err := w.burst(ctx)
+				cancel()
+				if err != nil {
+					fatal(fmt.Errorf("adding versions: %w", err))
+				}
+			}
+		}()
+	}
+	wg.Wait()
+}
+
+// compactNow forgets all versions but the newest, and tells how long the answer took.
+func compactNow(cli *clientv3.Client) float64 {
+	ctx, cancel := context.WithTimeout(context.Background(), 3**timeout)
+	defer cancel()
+	r, err := cli.Get(ctx, *prefix, clientv3.WithCountOnly())
+	if err != nil {
+		fatal(err)
+	}
+	begun := time.Now()
+	if _, err = cli.Compact(ctx, r.Header.Revision); err != nil {
+		fatal(fmt.Errorf("compacting: %w", err))
+	}
+	return time.Since(begun).Seconds() * 1000
+}
+
 func main() {
 	flag.Parse()
 	if *shape == "sync" {
@@ -444,7 +483,10 @@ func main() {
 	if *caseName != "" {
 		out["case"] = *caseName
 	}
-	if *shape == "preload" {
+	if *shape == "versions" {
+		addVersions(ws)
+	}
+	if *shape == "preload" || *shape == "versions" {
 		_, rss := procCPU(*pid)
 		out["server_rss_mib"] = rss / 1024
 		b, _ := json.Marshal(out)
@@ -516,6 +558,14 @@ func main() {
 	end := start.Add(time.Duration(*seconds * float64(time.Second)))
 	var ticket int64 = -1
 	var wg sync.WaitGroup
+	var compactMs float64
+	if *compact {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			compactMs = compactNow(conns[0])
+		}()
+	}
 	for _, w := range ws {
 		wg.Add(1)
 		go func() {
@@ -587,6 +637,9 @@ func main() {
 	out["ops"] = len(lat)
 	out["rate"] = r1(float64(len(lat)) / el)
 	out["p50_ms"], out["p99_ms"] = pct(lat, 0.5), pct(lat, 0.99)
+	if *compact {
+		out["compact_ms"] = float64(int64(compactMs*1000+0.5)) / 1000
+	}
 	out["errors"], out["compare_failed"] = errs, lost
 	if items > 0 {
 		out["items_per_s"] = r1(float64(items) / el)

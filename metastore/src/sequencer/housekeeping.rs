@@ -16,6 +16,11 @@ use crate::{Error, Revision};
 const EXPIRE_STEP: usize = 16;
 /// Changes swept in one turn of the loop: some hundred microseconds.
 const SWEEP_STEP: usize = 128;
+/// Bytes let go in one turn, for a key may have had very many versions: as long again.
+const SWEEP_BYTES: u64 = 128 << 10;
+/// How many times as long as a turn of it took the sweep rests: it may have a fifth of a core, and a
+/// write waits for one turn at most. A million versions take some seconds.
+const SWEEP_REST: u32 = 4;
 /// Chunks of changes looked at in one turn.
 const SWEEP_CHUNKS: usize = 4;
 
@@ -40,6 +45,15 @@ impl Sequencer {
         self.shared.failure.get().is_none() && self.swept_for < self.durable_floor()
     }
 
+    /// How long until it goes on; somebody who waits for its end has it go on at once.
+    pub(super) fn sweep_rests(&self) -> Duration {
+        if self.defragment_next.is_empty() && !self.was_short_of_space {
+            self.sweep_at.saturating_duration_since(Instant::now())
+        } else {
+            Duration::ZERO
+        }
+    }
+
     fn durable_floor(&self) -> Revision {
         self.shared.view.load().floor
     }
@@ -49,9 +63,16 @@ impl Sequencer {
     /// when it rises, since a delete there must stay to be watched.
     pub(super) fn sweep(&mut self) {
         let floor = self.durable_floor();
-        if self.swept_for >= floor {
+        if self.swept_for >= floor || !self.sweep_rests().is_zero() {
             return;
         }
+        let begun = Instant::now();
+        self.sweep_step(floor);
+        self.sweep_at = begun + begun.elapsed() * (1 + SWEEP_REST);
+    }
+
+    fn sweep_step(&mut self, floor: Revision) {
+        let bytes_after = self.state.bytes.saturating_sub(SWEEP_BYTES);
         let mut mark = self.state.swept;
         let mut left = SWEEP_STEP;
         let chunks = self.shared.log.chunks_from(mark.revision, SWEEP_CHUNKS);
@@ -73,7 +94,10 @@ impl Sequencer {
                 left -= 1;
                 let is_greedy = injected(Fault::FloorSweptAway);
                 let spent = if is_greedy { floor.next() } else { floor };
-                self.state.sweep_key(change.key(), spent);
+                self.state.sweep_oldest(change.key(), spent);
+                if self.state.bytes < bytes_after {
+                    left = 0;
+                }
                 if change.revision != mark.revision {
                     mark.revision = change.revision;
                     mark.done = 0;

@@ -62,6 +62,8 @@ pub(crate) struct Sequencer {
     resend: Option<Resend>,
     /// The floor for which the sweep is complete.
     swept_for: Revision,
+    /// When the sweep goes on.
+    sweep_at: Instant,
     /// The assigned state was swept since the last publication.
     is_view_stale: bool,
     bytes_since_checkpoint: u64,
@@ -107,6 +109,7 @@ impl Sequencer {
             token: 0,
             resend: None,
             swept_for: found.state.floor,
+            sweep_at: Instant::now(),
             is_view_stale: false,
             bytes_since_checkpoint: found.replayed,
             has_swept_since_checkpoint: false,
@@ -186,9 +189,7 @@ impl Sequencer {
         if self.shared.failure.get().is_some() {
             return None;
         }
-        if self.has_sweep() {
-            return Some(Duration::ZERO);
-        }
+        let sweep = self.has_sweep().then(|| self.sweep_rests());
         let until = |at: Instant| {
             let left = at.saturating_duration_since(Instant::now());
             left.max(Duration::from_millis(1))
@@ -199,7 +200,8 @@ impl Sequencer {
             let left = at.saturating_duration_since(self.shared.now());
             left.clamp(Duration::from_millis(1), LEASE_TICK)
         });
-        resend.into_iter().chain(checkpoint).chain(expiry).min()
+        let waits = [sweep, resend, checkpoint, expiry];
+        waits.into_iter().flatten().min()
     }
 
     fn is_finished(&self) -> bool {

@@ -40,6 +40,26 @@ async fn compaction_lets_go_of_what_nobody_can_read() {
     );
 }
 
+/// More versions of one key than a step of the sweep lets go, and the key gone at the end.
+#[tokio::test]
+async fn a_key_of_very_many_versions_is_swept_in_parts_and_whole() {
+    let (_engine, store) = fresh();
+    put(&store, "/other", "stays").await;
+    let alone = store.size().in_use;
+    let mut at = 0;
+    for round in 0..3000 {
+        at = put(&store, "/k", &format!("{round:04}")).await;
+    }
+    delete(&store, "/k", at).await;
+    let last = put(&store, "/end", "").await;
+    store.compact(rev(last)).await.unwrap();
+    until(&store, "the sweep ends", |store| {
+        store.size().in_use < 2 * alone
+    })
+    .await;
+    assert_eq!(count(&store, prefix("/"), None), 2);
+}
+
 #[tokio::test]
 async fn the_floor_survives_a_restart_and_never_falls() {
     let (engine, store) = fresh();
