@@ -17,7 +17,7 @@ build: ## the release binary, target/release/sluice
 
 test: ## all suites; real parts are built once into a cache outside the checkout
 	$(CARGO) build --locked --bin sluice
-	$(CARGO) build --locked --workspace --example faulty --features sluice-metastore/injected-faults
+	$(CARGO) build --locked --workspace --example faulty --example mortal --features sluice-gateway/injected-faults
 	$(CARGO) test --locked --workspace
 
 verify: verify-fmt verify-lint verify-docs verify-tidy ## format, lints, docs, dependency and layout rules
@@ -51,5 +51,5 @@ conformance: ## others' suites against the store, PART= to choose (needs Go, hou
 
 robustness: ## the store under kills and failing disks for SECONDS=, judged by its histories, from SEED=
 	$(CARGO) build --locked --bin sluice
-	$(CARGO) build --locked --workspace --example faulty --features sluice-metastore/injected-faults
-	SLUICE_ROBUSTNESS_SECONDS=$(SECONDS) SLUICE_ROBUSTNESS_SEED=$(SEED) $(CARGO) test --locked -p sluice-e2e --test robustness -- --nocapture --test-threads=1
+	$(CARGO) build --locked --workspace --example faulty --example mortal --features sluice-gateway/injected-faults
+	SLUICE_ROBUSTNESS_SECONDS=$(SECONDS) SLUICE_ROBUSTNESS_SEED=$(SEED) $(CARGO) test --locked --workspace --test robustness -- --nocapture --test-threads=1

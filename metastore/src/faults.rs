@@ -3,7 +3,13 @@
 //!
 //! Only with the feature `injected-faults`, which no release build takes. Without it
 //! `injected` is a constant `false` and the hooks are compiled to nothing. With it a process
-//! has one fault at most, chosen by name when it starts.
+//! has one fault at most, chosen by name when it starts, and one step at most at which it dies.
+
+#[cfg(feature = "injected-faults")]
+mod death;
+mod step;
+
+pub(crate) use step::Step;
 
 #[cfg(all(feature = "injected-faults", not(debug_assertions)))]
 compile_error!(
@@ -107,19 +113,26 @@ impl Fault {
 }
 
 #[cfg(feature = "injected-faults")]
+pub use death::die_at;
+#[cfg(feature = "injected-faults")]
+pub(crate) use death::{changing, is_ahead, reached};
+#[cfg(feature = "injected-faults")]
 pub use on::inject;
 #[cfg(feature = "injected-faults")]
 pub(crate) use on::{held_back, injected, now_and_then, stale};
 
 #[cfg(not(feature = "injected-faults"))]
-pub(crate) use off::{held_back, injected, now_and_then, stale};
+pub(crate) use off::{held_back, injected, now_and_then, reached, stale};
 
 /// Nothing is wrong.
 #[cfg(not(feature = "injected-faults"))]
 mod off {
     use std::sync::Arc;
 
-    use super::Fault;
+    use super::{Fault, Step};
+
+    #[inline]
+    pub(crate) const fn reached(_step: Step) {}
 
     #[inline]
     pub(crate) const fn injected(_fault: Fault) -> bool {

@@ -23,7 +23,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::codec::{self, Entry, encode_delete, encode_put};
 use crate::digest::Digest;
-use crate::engine::embedded::files::{Directory, Files};
+use crate::engine::embedded::files::{self, Files};
 use crate::engine::embedded::import::Filling;
 use crate::events::order;
 use crate::{Error, LeaseId, Record, Revision};
@@ -90,14 +90,14 @@ impl Import {
     /// `Import` when the directory holds anything but an import that was not finished, or the
     /// standing makes no sense; `Stopped` when another process has it; `NoSpace`, `Io`.
     pub fn begin(dir: &Path, holder: &str, standing: Standing) -> Result<Self, Error> {
-        let files = Directory::open(dir).map_err(|source| Error::Io {
+        let files = files::open(dir).map_err(|source| Error::Io {
             action: format!(
                 "cannot open {}, which must be a directory that this process may read and write",
                 dir.display()
             ),
             source,
         })?;
-        Self::begin_over(Arc::new(files), holder, standing)
+        Self::begin_over(files, holder, standing)
     }
 
     /// As [`Import::begin`], over files of the caller's.

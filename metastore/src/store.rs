@@ -335,6 +335,7 @@ impl Store {
     /// `Compacted` when `at` is at or below the floor, `Future` when it is not reached yet;
     /// otherwise as [`Store::txn`].
     pub async fn compact(&self, at: Revision) -> Result<Revision, Error> {
+        faults::reached(faults::Step::Compacting);
         self.ask(0, |reply| Request::Compact(at, reply)).await
     }
 

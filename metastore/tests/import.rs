@@ -265,6 +265,7 @@ fn an_import_killed_at_any_step_is_whole_or_refused_until_done_again() {
     let images = std::mem::take(&mut *images.lock());
     let (mut refused, mut done, mut untouched) = (0, 0, 0);
     for image in images {
+        let copy = image.power_cut(Survival::Everything);
         match open(&image) {
             Err(Error::Import { reason }) => {
                 assert!(reason.contains("do the same again"), "{reason}");
@@ -276,6 +277,8 @@ fn an_import_killed_at_any_step_is_whole_or_refused_until_done_again() {
             // Before the marker: nothing of it is there.
             Ok(store) => {
                 assert_eq!(store.revision(), Revision::FIRST);
+                whole(&copy).unwrap();
+                assert_eq!(open(&copy).unwrap().revision(), rev(40));
                 untouched += 1;
             }
             Err(error) => panic!("{error}"),

@@ -2,10 +2,11 @@
 //! process over files of the test's.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sluice_metastore::engine::embedded::files::Files;
 use sluice_metastore::engine::embedded::{Embedded, EmbeddedOptions};
@@ -21,6 +22,8 @@ use crate::process::{Process, eventually};
 const SEGMENT_BYTES: u64 = 16 << 10;
 const CHECKPOINT_BYTES: u64 = 48 << 10;
 const PROGRESS_EVERY: Duration = Duration::from_millis(150);
+/// How often it is looked whether a process has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What a store in this process may use.
 #[derive(Clone, Copy, Debug)]
@@ -157,6 +160,12 @@ impl There {
     /// The real binary's `metastore serve` on this directory.
     #[must_use]
     pub fn sluice(dir: &Path) -> There {
+        There::serve(dir, crate::sluice::binary(), &[])
+    }
+
+    /// The same of another build of it, with more flags.
+    #[must_use]
+    pub fn serve(dir: &Path, program: PathBuf, more: &[&str]) -> There {
         let url = format!("http://127.0.0.1:{}", ports::free());
         let data = dir.join("data").display().to_string();
         let progress = format!("{}ms", PROGRESS_EVERY.as_millis());
@@ -173,10 +182,11 @@ impl There {
             "--log-level",
             "warn",
         ];
+        let arguments = arguments.iter().chain(more);
         There {
-            arguments: arguments.map(str::to_owned).to_vec(),
+            arguments: arguments.map(|&one| one.to_owned()).collect(),
             dir: dir.to_owned(),
-            program: crate::sluice::binary(),
+            program,
             process: None,
             url,
         }
@@ -197,6 +207,45 @@ impl There {
             program,
             process: None,
         }
+    }
+
+    /// Starts it to die by its own hand at a step, after passing that so many times; the binary is
+    /// the gateway's example `mortal`. It may be dead already when this returns.
+    pub fn start_to_die(&mut self, step: &str, passes: u64) {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).env("SLUICE_DIE_AT", step);
+        command.env("SLUICE_DIE_AFTER", passes.to_string());
+        self.process = Some(Process::start("store", &self.dir, &mut command));
+    }
+
+    /// Whether it has ended as by `kill -9`.
+    ///
+    /// # Panics
+    /// When it ended otherwise.
+    #[must_use]
+    pub fn is_dead(&mut self) -> bool {
+        let Some(process) = &mut self.process else {
+            return false;
+        };
+        if !process.has_ended() {
+            return false;
+        }
+        let status = process.wait_exit(Duration::ZERO);
+        let killed = rustix::process::Signal::KILL.as_raw();
+        assert_eq!(status.signal(), Some(killed), "{}", process.log_tail(20));
+        true
+    }
+
+    /// Waits for that; `false` when it still lives after this time.
+    pub async fn dies(&mut self, within: Duration) -> bool {
+        let began = Instant::now();
+        while !self.is_dead() {
+            if began.elapsed() > within {
+                return false;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        true
     }
 
     /// Starts it and waits until it takes connections.

@@ -57,7 +57,7 @@ fn program() -> PathBuf {
     assert!(
         path.exists(),
         "{} is missing: run `cargo build --workspace --example faulty --features \
-         sluice-metastore/injected-faults`",
+         sluice-gateway/injected-faults`",
         path.display()
     );
     path

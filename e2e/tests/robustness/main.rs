@@ -9,3 +9,4 @@ mod disk;
 mod injected;
 mod process;
 mod rounds;
+mod steps;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Scenarios that share the seconds of a long run.
-const SCENARIOS: u32 = 12;
+const SCENARIOS: u32 = 13;
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
@@ -11,6 +11,11 @@ fn number(name: &str) -> Option<u64> {
         text.parse()
             .unwrap_or_else(|e| panic!("{name}={text}: {e}")),
     )
+}
+
+/// Whether this is a run for long, by `make robustness`.
+pub(crate) fn is_long() -> bool {
+    number("SLUICE_ROBUSTNESS_SECONDS").is_some_and(|seconds| seconds > 0)
 }
 
 /// Runs a scenario once, or with one seed after the other until its share of

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::inbox::Message;
 use super::request::{Request, Waiting};
 use super::{Sequencer, text_of};
-use crate::faults::{Fault, injected};
+use crate::faults::{Fault, Step, injected, reached};
 use crate::recovery::Checkpoint;
 use crate::stats::add;
 use crate::{Error, Revision};
@@ -32,6 +32,7 @@ impl Sequencer {
     pub(super) fn expire(&mut self) {
         let now = self.shared.now();
         for id in self.shared.expiry.lock().due(now, EXPIRE_STEP) {
+            reached(Step::Expiring);
             self.queue.push_back(Waiting {
                 request: Request::Expire(id),
                 permit: None,
@@ -118,6 +119,7 @@ impl Sequencer {
             self.swept_for = floor;
         }
         self.state.swept = mark;
+        reached(Step::Sweeping);
         self.is_view_stale = true;
         self.has_swept_since_checkpoint = true;
     }
@@ -161,6 +163,7 @@ impl Sequencer {
         let spawned = builder.spawn(move || {
             let write = || {
                 let state = shared.view();
+                reached(Step::Checkpointing);
                 let mut chunks = Checkpoint::of(&state, &shared.log);
                 let engine = &shared.engine;
                 let places = engine.checkpoint_placed(epoch, state.revision, &mut chunks)?;
@@ -170,6 +173,7 @@ impl Sequencer {
                     // would keep an older file.
                     shared.log.slim_through(state.floor);
                 }
+                reached(Step::Checkpointed);
                 engine.trim()
             };
             // The sequencer must hear of its end however it ends, or closing would wait for ever.

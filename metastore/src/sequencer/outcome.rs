@@ -10,7 +10,7 @@ use super::{Resend, Sequencer};
 use crate::cold::Kept;
 use crate::engine::{AppendOutcome, Batch, Place};
 use crate::events::log::Chunk;
-use crate::faults::{Fault, injected};
+use crate::faults::{Fault, Step, injected, reached};
 use crate::state::State;
 use crate::stats::add;
 use crate::store::Shared;
@@ -152,6 +152,7 @@ impl Sequencer {
     /// Makes a durable batch visible, then answers. The order matters: changes are in the log
     /// before the state that has them, and both before anybody is told.
     fn publish(&mut self, head: InFlight) {
+        reached(Step::Durable);
         add(&self.shared.counters.batches, 1);
         if let Some(payload) = head.place {
             for (put, at) in &head.puts {
@@ -164,11 +165,13 @@ impl Sequencer {
         }
         let floor = self.shared.view.load().floor;
         if head.state.floor > floor {
+            reached(Step::FloorDurable);
             self.shared.log.bury(floor, head.state.floor);
         }
         let is_new = head.state.revision > self.visible;
         self.visible = head.state.revision;
         self.show(head.state);
+        reached(Step::Shown);
         self.shared.counters.commits.add(head.sent.elapsed());
         self.begin_and_end_leases(&head.decided);
         if is_new {
@@ -182,6 +185,7 @@ impl Sequencer {
             decided.say(&mut self.round);
         }
         self.pass_on();
+        reached(Step::Answered);
     }
 
     /// Lets the answers go to their readers. With nothing else to do, it brings them itself.

@@ -9,6 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, FlockOperation};
 
@@ -118,13 +119,13 @@ pub trait Lock: File {
 
 /// A directory of the operating system's.
 #[derive(Debug)]
-pub(crate) struct Directory {
+struct Directory {
     path: PathBuf,
 }
 
 impl Directory {
     /// Makes the directory when it is missing, durably.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    fn open(path: &Path) -> io::Result<Self> {
         if !path.is_dir() {
             fs::create_dir_all(path)?;
             if let Some(parent) = path
@@ -138,6 +139,15 @@ impl Directory {
             path: path.to_owned(),
         })
     }
+}
+
+/// The files of a directory that is made when it is missing; in a build with injected faults, such
+/// as the process can die at.
+pub(crate) fn open(path: &Path) -> io::Result<Arc<dyn Files>> {
+    let files: Arc<dyn Files> = Arc::new(Directory::open(path)?);
+    #[cfg(feature = "injected-faults")]
+    let files: Arc<dyn Files> = Arc::new(super::mortal::Mortal::over(files));
+    Ok(files)
 }
 
 impl Files for Directory {

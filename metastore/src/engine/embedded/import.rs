@@ -73,8 +73,7 @@ impl Filling {
         refuse_content(&*files, &before)?;
         let held = lock::take(&*files)?;
         // Once more: another import may have ended in between.
-        let names = lock::list(&*files)?;
-        refuse_content(&*files, &names_without_own_lock(&before, &names))?;
+        refuse_content(&*files, &lock::list(&*files)?)?;
         files
             .create(UNFINISHED)
             .and_then(|marker| marker.sync())
@@ -157,22 +156,20 @@ impl Drop for Filling {
     }
 }
 
-/// What lay in the directory when the lock was had, without the lock file that taking it made.
-fn names_without_own_lock(before: &[String], names: &[String]) -> Vec<String> {
-    let had_lock = before.iter().any(|name| name == lock::NAME);
-    let kept = names.iter().filter(|name| had_lock || *name != lock::NAME);
-    kept.cloned().collect()
-}
-
-/// Refuses a directory with anything in it, unless it is what an import left.
+/// Refuses a directory with anything in it, unless it is what an import left. A lock file that is
+/// empty was taken and never held a store: by an import that is about to begin or died then.
 fn refuse_content(files: &dyn Files, names: &[String]) -> Result<(), Error> {
     let is_ours = |name: &str| {
         name == lock::NAME || name == UNFINISHED || checkpoint::revision(name).is_some()
     };
     let is_again = is_unfinished(names);
-    let foreign = names
-        .iter()
-        .find(|name| !(lock::is_harmless(name) || is_again && is_ours(name)));
+    let is_unused = |name: &str| {
+        let bytes = || files.open(name).and_then(|file| file.len());
+        name == lock::NAME && matches!(bytes(), Ok(0))
+    };
+    let is_of_no_account =
+        |name: &str| lock::is_harmless(name) || is_again && is_ours(name) || is_unused(name);
+    let foreign = names.iter().find(|name| !is_of_no_account(name));
     let Some(name) = foreign else {
         return Ok(());
     };

@@ -21,6 +21,8 @@ mod frame;
 pub(crate) mod import;
 mod lock;
 mod log;
+#[cfg(feature = "injected-faults")]
+mod mortal;
 mod recover;
 mod segment;
 mod spare;
@@ -38,7 +40,7 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use self::files::{Directory, Files, Lock};
+use self::files::{Files, Lock};
 use self::log::{Begin, Log, Request};
 use self::recover::{Sources, open_source};
 use self::segment::Info;
@@ -149,7 +151,7 @@ impl Embedded {
     /// # Errors
     /// `Io` when it cannot be made or read, or a thread cannot be started.
     pub fn open(options: EmbeddedOptions) -> Result<Arc<Self>, Error> {
-        let files = Directory::open(&options.dir).map_err(|source| Error::Io {
+        let files = files::open(&options.dir).map_err(|source| Error::Io {
             action: format!(
                 "cannot open data directory {}, which must be a directory that this process may \
                  read and write",
@@ -157,7 +159,7 @@ impl Embedded {
             ),
             source,
         })?;
-        Self::open_over(Arc::new(files), options)
+        Self::open_over(files, options)
     }
 
     /// As [`Embedded::open`], over files of the caller's; the options' directory is not used.

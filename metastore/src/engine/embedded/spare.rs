@@ -20,7 +20,7 @@ use super::{checkpoint, segment};
 
 /// Where a segment of the log's own making is written before it has a name.
 pub(super) const TEMPORARY: &str = "segment.tmp";
-const BEING_MADE: &str = "spare.tmp";
+pub(super) const BEING_MADE: &str = "spare.tmp";
 const PREFIX: &str = "spare-";
 /// The segment kept for a full disk.
 pub(super) const RESERVE: &str = "reserve";
