@@ -4,7 +4,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_e2e::history::{Call, History, Outcome, Put, Request};
+use sluice_e2e::history::{Call, Delete, History, Outcome, Put, Request};
+use sluice_e2e::process::eventually;
 use sluice_e2e::robust::client::Client;
 use sluice_e2e::robust::crash::{Crash, slow};
 use sluice_e2e::robust::dice::Dice;
@@ -21,6 +22,10 @@ use crate::rounds::rounds;
 const SMALL_MEMORY: usize = 16 << 10;
 /// Passed by some segments and a checkpoint of what traffic leaves.
 const SMALL_QUOTA: u64 = 40 << 10;
+/// How often it is filled, and emptied again.
+const ROUNDS: usize = 3;
+/// Some of these fill it.
+const FILLING: u64 = 4000;
 /// Steps of the disk that a commit can have: a write and a sync, or those of a new segment before
 /// them; and the steps of a checkpoint and a trim in between.
 const CRASHES: u64 = 40;
@@ -380,6 +385,47 @@ async fn a_full_disk_refuses_and_then_goes_on() {
     .await;
 }
 
+/// Puts twice what there is room for, key by key: values that no compaction may let go, however
+/// fast it is beside a slow client.
+async fn fill(client: &mut Client) {
+    for n in 0..2 * SMALL_QUOTA / FILLING {
+        let put = Put {
+            key: format!("/filling/{n:03}"),
+            value: client.tape().large(FILLING),
+            ..Put::default()
+        };
+        client.ask(Request::Put(put)).await;
+    }
+}
+
+/// Deletes what filled the store and compacts the history of that.
+async fn empty(run: &Run, client: &mut Client) {
+    let delete = Delete {
+        key: "/filling/".to_owned(),
+        end: "/filling0".to_owned(),
+        ..Delete::default()
+    };
+    let deleting = async {
+        loop {
+            if let Some(reply) = client.ask(Request::Delete(delete.clone())).await {
+                return reply.revision;
+            }
+        }
+    };
+    let deleted = tokio::time::timeout(PATIENCE, deleting).await;
+    let at = deleted.expect("a full store takes deletes");
+    // What the recorder has not seen must not go.
+    eventually("the recorder to see the delete", PATIENCE, async || {
+        let reach = run.tape.reach();
+        (reach >= at)
+            .then_some(())
+            .ok_or(format!("{reach} of {at}"))
+    })
+    .await;
+    // Refused where the traffic's own compaction came first.
+    client.ask(Request::Compact(at)).await;
+}
+
 /// Above the quota what puts is refused, and nothing else: deletions and compaction go on, and make
 /// room by themselves.
 #[tokio::test(flavor = "multi_thread")]
@@ -395,15 +441,16 @@ async fn a_full_quota_refuses_puts_alone() {
         .await;
         let run = Run::start(small(seed), &server.url);
         let mut client = run.client();
-        for _ in 0..3 {
-            put_until(&mut client, false).await;
+        for _ in 0..ROUNDS {
+            fill(&mut client).await;
             wait(100).await;
+            empty(&run, &mut client).await;
             put_until(&mut client, true).await;
         }
         let verdict = run.finish().await;
         verdict.hold("full quota");
         let refused = refused(&verdict.history);
-        assert!(refused.len() >= 3);
+        assert!(refused.len() >= ROUNDS, "{}", refused.len());
         let wrong = refused.iter().find(|call| {
             matches!(
                 call.request,
