@@ -25,6 +25,8 @@ impl Moved {
     pub(crate) fn done(self) -> Moved {
         assert!(self.ok, "{}\n{}", self.out, self.err);
         assert!(self.out.contains("both sides are the same"), "{}", self.out);
+        let has_begun_only = self.err.contains("comparing both: 0 %");
+        assert!(!has_begun_only, "{}", self.err);
         self
     }
 

@@ -1,6 +1,6 @@
 //! The store in this process: opened from its directory, and served to kube-apiservers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sluice_metastore::backup::{Schedule, schedule};
@@ -15,8 +15,8 @@ use super::access::AuditLines;
 use super::{BootstrapError, runtime, signals};
 
 /// The segment being written is never given back: were it as large as the quota, a store that has
-/// filled it could never get below again.
-const SEGMENTS_OF_QUOTA: u64 = 8;
+/// filled it could never get below again, and as large as the disk, it would never fit.
+const SEGMENTS_AT_LEAST: u64 = 8;
 
 /// What is set aside for deletes and compaction on a full disk: tens of thousands of them.
 const RESERVE_BYTES: u64 = 4 << 20;
@@ -64,15 +64,28 @@ pub struct ServeSpec {
     pub retention: Option<Retention>,
 }
 
+/// What a segment may have of what is wanted, so that some fit.
+fn segment_bytes(wanted: u64, quota: u64, disk: Option<u64>) -> u64 {
+    let room = disk.map_or(quota, |disk| disk.min(quota));
+    wanted.min(room / SEGMENTS_AT_LEAST)
+}
+
+/// Size of the disk that a directory is on or will be on, where the file system says.
+fn disk_bytes(dir: &Path) -> Option<u64> {
+    let dir = std::path::absolute(dir).ok()?;
+    let there = dir.ancestors().find(|dir| dir.exists())?;
+    let disk = rustix::fs::statvfs(there).ok()?;
+    Some(disk.f_blocks.saturating_mul(disk.f_frsize)).filter(|bytes| *bytes > 0)
+}
+
 /// Opens the store: takes its lock and reads its log back. Blocks.
 ///
 /// # Errors
 /// When the directory is another's, cannot be read, or is damaged; each text says what to do.
 pub(super) fn open(spec: &StoreSpec) -> Result<Store, BootstrapError> {
     let mut engine = EmbeddedOptions::new(&spec.dir);
-    engine.segment_bytes = engine
-        .segment_bytes
-        .min(spec.quota_bytes / SEGMENTS_OF_QUOTA);
+    let disk = disk_bytes(&spec.dir);
+    engine.segment_bytes = segment_bytes(engine.segment_bytes, spec.quota_bytes, disk);
     engine.reserve_bytes = RESERVE_BYTES.min(engine.segment_bytes);
     let engine: Arc<dyn Engine> = Embedded::open(engine)?;
     let options = StoreOptions {
@@ -127,4 +140,26 @@ pub fn serve_store(spec: ServeSpec) -> Result<(), BootstrapError> {
     // Blocking work that is still out must not hold the end up.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     served
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_fit_a_small_disk_and_a_small_quota() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(segment_bytes(64 * MIB, 8192 * MIB, Some(40 * MIB)), 5 * MIB);
+        assert_eq!(segment_bytes(64 * MIB, 80 * MIB, None), 10 * MIB);
+        assert_eq!(segment_bytes(64 * MIB, u64::MAX, Some(u64::MAX)), 64 * MIB);
+    }
+
+    #[test]
+    fn a_disk_is_known_before_the_directory_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let there = disk_bytes(dir.path());
+        assert!(there.is_some_and(|bytes| bytes > 0), "{there:?}");
+        assert_eq!(disk_bytes(&dir.path().join("not/yet")), there);
+        assert!(disk_bytes(Path::new("relative")).is_some());
+    }
 }

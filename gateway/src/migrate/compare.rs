@@ -90,6 +90,7 @@ impl<'a> Compare<'a> {
                 other = right.next().await?;
             }
         }
+        self.report.at(self.keys + self.leased, self.bytes);
         Ok(self.missing.iter().map(|(_, lease)| *lease).collect())
     }
 

@@ -1,5 +1,6 @@
 //! The ports, each for gRPC and plain HTTP: accept, TLS, HTTP/2 or HTTP/1.1, drain.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -296,6 +297,10 @@ async fn connection(
                     let name = name_of(stream.get_ref().1);
                     let site = port.site(name.as_deref(), peer);
                     connection::serve(stream, peer, site).await;
+                }
+                // A kube-apiserver that starts leaves dozens of such behind.
+                Ok(Err(error)) if error.kind() == ErrorKind::UnexpectedEof => {
+                    tracing::debug!(%peer, "an etcd client left before its handshake");
                 }
                 Ok(Err(error)) => {
                     tracing::info!(%peer, %error, "refused an etcd client's handshake");

@@ -10,6 +10,9 @@ use super::proto::etcdserverpb::maintenance_server::Maintenance;
 use super::shared::{CLUSTER_VERSION, Shared, TERM, VERSION, VERSION_MINOR};
 use super::{access, alarms, errors};
 
+/// What an empty store takes: its lock file. etcdctl divides by this size, so that it is never none.
+const EMPTY_BYTES: u64 = 8192;
+
 /// The service.
 pub(crate) struct MaintenanceService(pub(crate) Arc<Shared>);
 
@@ -43,7 +46,7 @@ impl Maintenance for MaintenanceService {
         Ok(Response::new(pb::StatusResponse {
             header: self.0.header(revision),
             version: VERSION.to_owned(),
-            db_size: bytes(size.on_disk),
+            db_size: bytes(size.on_disk.max(EMPTY_BYTES)),
             leader: self.0.member.id,
             // There is no raft: the revision is the one order there is.
             raft_index: revision.get(),

@@ -275,7 +275,8 @@ impl Log {
                 return (AppendOutcome::Durable, frame);
             }
             Err(Refusal::NoSpace) => {
-                tracing::warn!("no room for another log segment, writes are refused");
+                let bytes = self.shared.segment_bytes;
+                tracing::warn!(bytes, "no room for another log segment, writes are refused");
                 open.is_refusing = true;
                 AppendOutcome::NoSpace
             }
