@@ -7,12 +7,14 @@
 #            are compacted away
 #   memory   1,000,000 keys of 512 bytes once: resident memory, then the time of a restart; ours
 #            also with a memory limit of a quarter of the values
+# STORE_GROUPS names those wanted, of these four.
 # The server under test has core 0, the driver core 1; both sync every write.
 # shellcheck shell=bash
 
 WATCHERS=${WATCHERS:-1000}
 MEMORY_KEYS=${MEMORY_KEYS:-1000000}
 OLD_VERSIONS=${OLD_VERSIONS:-1000000}
+STORE_GROUPS=${STORE_GROUPS:-writes lists pauses memory}
 # Flags of ours that a row wants besides.
 OWN_FLAGS=()
 
@@ -154,13 +156,23 @@ bench_store() {
     say "$("$ETCD" --version | head -1); $("$SLUICE" --version); $(nproc) cores, $(uname -sr)"
     "$OUT/store-load" --shape sync --dir "$OUT" --seconds 2 --case "sync of 4 KiB" | tee -a "$ROWS"
     declare -A LIST_PID LIST_URL
-    each 1 store_lists begin
+    if wants lists; then each 1 store_lists begin; fi
     for round in $(seq "$ROUNDS"); do
-        each "$round" store_writes "$round"
-        each "$round" store_lists measure
-        each "$round" store_pauses "$round"
+        if wants writes; then each "$round" store_writes "$round"; fi
+        if wants lists; then each "$round" store_lists measure; fi
+        if wants pauses; then each "$round" store_pauses "$round"; fi
     done
-    halt "${LIST_PID[etcd]}"
-    halt "${LIST_PID[sluice]}"
-    each 1 store_memory
+    if wants lists; then
+        halt "${LIST_PID[etcd]}"
+        halt "${LIST_PID[sluice]}"
+    fi
+    if wants memory; then each 1 store_memory; fi
+}
+
+# wants GROUP: whether it is among those to be measured.
+wants() {
+    case " $STORE_GROUPS " in
+    *" $1 "*) return 0 ;;
+    *) return 1 ;;
+    esac
 }

@@ -21,8 +21,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, BytesMut};
 
+use crate::record::Fields;
 use crate::{Error, LeaseId, Record, Revision};
 
 const PUT: u8 = 1;
@@ -37,13 +38,13 @@ const ORDER: u8 = 7;
 /// without a format byte is taken for one.
 const FORMAT: u8 = 0x81;
 
-/// One effect, as the log carries it.
+/// One effect, as the log carries it; borrowed from the payload it was read in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum Entry<'a> {
     /// A key was put.
-    Put(Record),
+    Put(Fields<'a>),
     /// A key was deleted.
-    Delete { key: Bytes, revision: Revision },
+    Delete { key: &'a [u8], revision: Revision },
     /// A lease came to be.
     Grant { id: LeaseId, ttl: Duration },
     /// A lease went; the deletes of its keys stand before it.
@@ -73,11 +74,11 @@ pub(crate) fn is_blank(payload: &[u8]) -> bool {
     payload.len() <= 1
 }
 
-impl Entry {
+impl<'a> Entry<'a> {
     /// Appends the entry to a payload.
     pub(crate) fn encode(&self, out: &mut BytesMut) {
         match self {
-            Entry::Put(record) => encode_put(out, record),
+            Entry::Put(fields) => put_encoded(out, fields.encoded),
             Entry::Delete { key, revision } => encode_delete(out, key, *revision),
             Entry::Grant { id, ttl } => {
                 out.put_u8(GRANT);
@@ -111,18 +112,12 @@ impl Entry {
         }
     }
 
-    /// The next entry; a record's bytes are a part of `lender` if there is one, else a copy.
-    fn decode(reader: &mut Reader<'_>, lender: Option<&Bytes>) -> Option<Self> {
+    fn decode(reader: &mut Reader<'a>) -> Option<Self> {
         Some(match reader.byte()? {
-            PUT => {
-                let version = reader.slice()?;
-                let copy = || Bytes::copy_from_slice(version);
-                let version = lender.map_or_else(copy, |lender| lender.slice_ref(version));
-                Entry::Put(Record::decode(version)?)
-            }
+            PUT => Entry::Put(Fields::of(reader.slice()?)?),
             DELETE => {
                 let revision = Revision::new(reader.varint()?);
-                let key = Bytes::copy_from_slice(reader.slice()?);
+                let key = reader.slice()?;
                 Entry::Delete { key, revision }
             }
             GRANT => Entry::Grant {
@@ -149,9 +144,13 @@ impl Entry {
 
 /// Appends a put without making an [`Entry`] first.
 pub(crate) fn encode_put(out: &mut BytesMut, record: &Record) {
+    put_encoded(out, record.encoded());
+}
+
+fn put_encoded(out: &mut BytesMut, encoded: &[u8]) {
     out.put_u8(PUT);
-    put_varint(out, record.encoded().len() as u64);
-    out.put_slice(record.encoded());
+    put_varint(out, encoded.len() as u64);
+    out.put_slice(encoded);
 }
 
 /// Appends a delete without making an [`Entry`] first.
@@ -162,33 +161,14 @@ pub(crate) fn encode_delete(out: &mut BytesMut, key: &[u8], revision: Revision) 
     out.put_slice(key);
 }
 
-/// As [`decode_from`], of copies.
-#[cfg(test)]
-pub(crate) fn decode(
-    payload: &[u8],
-    sink: impl FnMut(Entry, u64) -> Result<(), Error>,
-) -> Result<(), Error> {
-    decode_with(payload, None, sink)
-}
-
 /// Hands each entry of a payload to `sink`, in order, with where in the payload the encoded version
-/// of a put begins. Where the payload `lends` its bytes, records are parts of it, for a sink that
-/// does not keep them.
+/// of a put begins.
 ///
 /// # Errors
 /// `Corrupt` when the payload is of another format or does not parse; or what `sink` answered.
-pub(crate) fn decode_from(
-    payload: &Bytes,
-    lends: bool,
-    sink: impl FnMut(Entry, u64) -> Result<(), Error>,
-) -> Result<(), Error> {
-    decode_with(payload, Some(payload).filter(|_| lends), sink)
-}
-
-fn decode_with(
-    payload: &[u8],
-    lender: Option<&Bytes>,
-    mut sink: impl FnMut(Entry, u64) -> Result<(), Error>,
+pub(crate) fn decode<'a>(
+    payload: &'a [u8],
+    mut sink: impl FnMut(Entry<'a>, u64) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut reader = Reader::new(payload);
     match reader.byte() {
@@ -203,7 +183,7 @@ fn decode_with(
     }
     while !reader.is_empty() {
         let at = reader.at;
-        let entry = Entry::decode(&mut reader, lender).ok_or_else(|| Error::Corrupt {
+        let entry = Entry::decode(&mut reader).ok_or_else(|| Error::Corrupt {
             reason: format!(
                 "entry does not parse offset={at} length={}; was the log written by a later version?",
                 payload.len()
@@ -211,7 +191,7 @@ fn decode_with(
         })?;
         let version_at = match &entry {
             // It ends where the entry ends.
-            Entry::Put(record) => reader.at - record.encoded().len(),
+            Entry::Put(fields) => reader.at - fields.encoded.len(),
             _ => at,
         };
         sink(entry, version_at as u64)?;
@@ -268,14 +248,21 @@ impl<'a> Reader<'a> {
         Some(span)
     }
 
-    fn slice(&mut self) -> Option<&'a [u8]> {
+    /// Steps over a byte if it is the next one.
+    pub(crate) fn takes(&mut self, byte: u8) -> bool {
+        let is_next = self.bytes.get(self.at) == Some(&byte);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    pub(crate) fn slice(&mut self) -> Option<&'a [u8]> {
         let span = self.span()?;
         self.bytes.get(span)
     }
 }
 
 /// Appends a number, seven bits a byte.
-pub(crate) fn put_varint(out: &mut BytesMut, mut number: u64) {
+pub(crate) fn put_varint(out: &mut impl BufMut, mut number: u64) {
     loop {
         // Seven bits and the continuation bit: never more than a byte.
         let low = u8::try_from(number & 0x7f).unwrap_or(0);
@@ -292,19 +279,16 @@ pub(crate) fn put_varint(out: &mut BytesMut, mut number: u64) {
 mod tests {
     use super::*;
 
-    fn samples() -> Vec<Entry> {
-        let record = Record::new(
-            b"/a",
-            b"v",
-            Revision::new(7),
-            Revision::new(300),
-            9,
-            LeaseId(-3),
-        );
+    fn record() -> Record {
+        let (create, modified) = (Revision::new(7), Revision::new(300));
+        Record::new(b"/a", b"v", create, modified, 9, LeaseId(-3))
+    }
+
+    fn samples(record: &Record) -> Vec<Entry<'_>> {
         vec![
-            Entry::Put(record),
+            Entry::Put(Fields::of(record.encoded()).unwrap()),
             Entry::Delete {
-                key: Bytes::from_static(b"/b"),
+                key: b"/b",
                 revision: Revision::MAX,
             },
             Entry::Grant {
@@ -326,20 +310,23 @@ mod tests {
 
     #[test]
     fn entries_come_back_as_they_went() {
+        let record = record();
         let mut out = payload(0);
-        samples().iter().for_each(|entry| entry.encode(&mut out));
+        samples(&record)
+            .iter()
+            .for_each(|entry| entry.encode(&mut out));
         let mut back = Vec::new();
         decode(&out, |entry, _| {
             back.push(entry);
             Ok(())
         })
         .unwrap();
-        assert_eq!(back, samples());
+        assert_eq!(back, samples(&record));
     }
 
     #[test]
     fn a_cut_payload_is_refused_not_guessed_at() {
-        for sample in samples() {
+        for sample in samples(&record()) {
             let mut out = payload(0);
             sample.encode(&mut out);
             for length in (0..out.len()).filter(|length| *length != 1) {

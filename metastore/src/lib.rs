@@ -34,6 +34,7 @@ pub mod record;
 mod recovery;
 pub mod revision;
 mod sequencer;
+mod sorted;
 mod state;
 pub mod stats;
 pub mod store;

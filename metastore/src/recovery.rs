@@ -13,11 +13,11 @@ use bytes::{Bytes, BytesMut};
 use crate::codec::{self, Entry, encode_delete, encode_put};
 use crate::cold::{Kept, Residence, load};
 use crate::engine::{Batch, Engine, Epoch, Place, Recovered};
-use crate::events::family::Family;
-use crate::events::log::{Chunk, Held, Log, Stored};
+use crate::events::log::{Log, Stored};
 use crate::events::order::{self, Orders};
 use crate::faults::{Fault, injected};
 use crate::index::{History, Version};
+use crate::sorted::Sorted;
 use crate::state::{State, SweepMark};
 use crate::{Error, Revision};
 
@@ -81,6 +81,8 @@ pub(crate) fn recover(
 /// A state being made.
 struct Loading {
     state: State,
+    /// The keys of the checkpoint, until the first batch arrives.
+    sorted: Option<Sorted>,
     orders: Orders,
     replayed: u64,
     /// Where the batch before ended.
@@ -93,6 +95,7 @@ impl Loading {
     fn new(state: State) -> Self {
         Loading {
             state,
+            sorted: Some(Sorted::default()),
             orders: Orders::default(),
             replayed: 0,
             previous: None,
@@ -101,27 +104,30 @@ impl Loading {
     }
 
     fn take(&mut self, part: Recovered, place: Option<Place>) -> Result<(), Error> {
-        let lends = self.state.residence.is_some() && place.is_some();
         let at = |at| place.as_ref().map(|place| place.after(at));
         match part {
             Recovered::Checkpoint(_) => Ok(()),
-            Recovered::Chunk(chunk) => codec::decode_from(&chunk, lends, |entry, offset| {
-                match entry {
-                    Entry::Order { revision, places } => self.orders.learn(revision, places),
-                    entry => self.state.load(entry, at(offset)),
+            Recovered::Chunk(chunk) => codec::decode(&chunk, |entry, offset| {
+                match (entry, &mut self.sorted) {
+                    (Entry::Order { revision, places }, _) => self.orders.learn(revision, places),
+                    (entry, Some(sorted)) => sorted.take(&mut self.state, entry, at(offset))?,
+                    (_, None) => {
+                        return Err(Error::Corrupt {
+                            reason: "a checkpoint inside the log; restore from a backup".to_owned(),
+                        });
+                    }
                 }
                 Ok(())
             }),
             Recovered::Batch(batch) => {
+                self.end_keys();
                 let seen = *self.seen.get_or_insert(self.state.revision);
                 self.check_follows(&batch)?;
                 self.previous = Some(batch.last);
                 self.replayed += batch.payload.len() as u64;
-                codec::decode_from(&batch.payload, lends, |entry, offset| {
+                codec::decode(&batch.payload, |entry, offset| {
                     match &entry {
-                        Entry::Put(record) => {
-                            self.orders.note(record.mod_revision(), record.key());
-                        }
+                        Entry::Put(fields) => self.orders.note(fields.mod_revision, fields.key),
                         Entry::Delete { key, revision } => self.orders.note(*revision, key),
                         _ => {}
                     }
@@ -146,7 +152,14 @@ impl Loading {
         })
     }
 
-    fn finish(self) -> Found {
+    fn end_keys(&mut self) {
+        if let Some(sorted) = self.sorted.take() {
+            sorted.finish(&mut self.state);
+        }
+    }
+
+    fn finish(mut self) -> Found {
+        self.end_keys();
         let Loading {
             mut state,
             mut orders,
@@ -157,7 +170,7 @@ impl Loading {
             .index
             .iter()
             .filter(|(_, history)| history.is_spent(state.floor))
-            .map(|(key, _)| key.clone())
+            .map(|(key, _)| Bytes::copy_from_slice(key))
             .collect();
         for key in spent {
             state.sweep_key(&key, state.floor);
@@ -197,7 +210,7 @@ pub(crate) fn spoil(state: &mut State) {
 pub(crate) fn rebuild_log(found: &Found, log: &Log) -> Result<(), Error> {
     let Found { state, orders, .. } = found;
     log.drop_below(state.floor);
-    let mut changes: Vec<(Revision, &Bytes)> = Vec::new();
+    let mut changes: Vec<(Revision, &[u8])> = Vec::new();
     for (key, history) in state.index.iter() {
         let recent = history
             .versions()
@@ -205,11 +218,13 @@ pub(crate) fn rebuild_log(found: &Found, log: &Log) -> Result<(), Error> {
             .filter(|revision| *revision >= state.floor);
         changes.extend(recent.map(|revision| (revision, key)));
     }
-    changes.sort_unstable();
-    let mut chunk: Vec<Stored> = Vec::new();
+    // Stable: within a revision they stay in key order. What was written in key order comes as runs.
+    changes.sort_by_key(|change| change.0);
+    let mut chunk: Vec<(Revision, &[u8])> = Vec::new();
     for sorted in changes.chunk_by(|one, two| one.0 == two.0) {
         if chunk.len() >= LOG_CHUNK {
-            push(log, std::mem::take(&mut chunk));
+            log.fill(chunk.iter().copied());
+            chunk.clear();
         }
         let sorted = sorted.iter().copied();
         let revision = sorted
@@ -217,7 +232,7 @@ pub(crate) fn rebuild_log(found: &Found, log: &Log) -> Result<(), Error> {
             .next()
             .map_or(Revision::ZERO, |first| first.0);
         let Some(places) = orders.of(revision) else {
-            chunk.extend(sorted.map(stored));
+            chunk.extend(sorted);
             continue;
         };
         let count = sorted.len();
@@ -226,31 +241,17 @@ pub(crate) fn rebuild_log(found: &Found, log: &Log) -> Result<(), Error> {
                 "the order kept of revision {revision} is not one of its {count} changes; restore from a backup"
             ),
         })?;
-        chunk.extend(made.into_iter().map(stored));
+        chunk.extend(made);
     }
-    push(log, chunk);
+    log.fill(chunk.iter().copied());
     Ok(())
-}
-
-fn stored((revision, key): (Revision, &Bytes)) -> Stored {
-    Stored {
-        revision,
-        family: Family::of(key),
-        held: Held::Key(key.clone()),
-    }
-}
-
-fn push(log: &Log, changes: Vec<Stored>) {
-    if let Some(chunk) = Chunk::new(changes) {
-        log.push(chunk);
-    }
 }
 
 /// The chunks of a checkpoint of a state, made as they are asked for. Blocks where values have left
 /// the memory, and fails where one cannot be read back.
 pub(crate) struct Checkpoint<'a> {
     head: Option<BytesMut>,
-    keys: Box<dyn Iterator<Item = (&'a Bytes, &'a History)> + 'a>,
+    keys: Box<dyn Iterator<Item = (&'a [u8], &'a History)> + 'a>,
     log: &'a Log,
     /// The next revision whose order is to be looked at.
     next: Revision,
@@ -301,7 +302,7 @@ impl<'a> Checkpoint<'a> {
         let mut records = load(&kepts, false)?.into_iter().zip(kepts);
         for (key, version) in versions {
             match version {
-                Version::Tombstone(revision) => encode_delete(out, key, *revision),
+                Version::Tombstone(gone) => encode_delete(out, key, gone.mod_revision()),
                 Version::Put(_) => {
                     if let Some((record, kept)) = records.next() {
                         encode_put(out, &record);
@@ -327,8 +328,7 @@ impl<'a> Checkpoint<'a> {
                 self.next = self.last.next();
             }
             for chunk in changes {
-                let start = chunk.changes.partition_point(|c| c.revision < self.next);
-                let from = chunk.changes.get(start..).unwrap_or_default();
+                let from = chunk.changes_from(self.next);
                 for made in from.chunk_by(|one, two| one.revision == two.revision) {
                     put_order(out, made, self.last);
                 }
@@ -378,6 +378,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::record::Fields;
     use crate::{LeaseId, Record};
 
     #[test]
@@ -389,24 +390,23 @@ mod tests {
             state.revision = at;
             let key = format!("/k/{}", number % 97);
             if number % 11 == 0 {
-                state.delete(&Bytes::from(key), at);
+                state.delete(key.as_bytes(), at);
                 continue;
             }
             let lease = LeaseId(if number % 5 == 0 { 9 } else { 0 });
             let record = Record::new(key.as_bytes(), &[1; 200], at, at, 1, lease);
-            state.set(record, None);
+            state.set(&Fields::of(record.encoded()).unwrap(), None);
         }
         state.raise_floor(Revision::new(50));
-        let mut loaded = State::new();
+        let mut loading = Loading::new(State::new());
         let mut chunks = 0;
         for chunk in Checkpoint::of(&state, &Log::new(0)) {
             chunks += 1;
-            codec::decode(&chunk.unwrap(), |entry, _| {
-                loaded.load(entry, None);
-                Ok(())
-            })
-            .unwrap();
+            let part = Recovered::Chunk(chunk.unwrap());
+            loading.take(part, None).unwrap();
         }
+        loading.end_keys();
+        let mut loaded = loading.state;
         assert!(chunks > 2, "{chunks} chunks do not test their borders");
         assert_eq!(loaded.revision, state.revision);
         assert_eq!(loaded.floor, state.floor);

@@ -18,7 +18,8 @@ use crate::cold::{Cell, Kept, Residence};
 use crate::engine::Place;
 use crate::events::{Change, Made};
 use crate::faults::{Fault, injected};
-use crate::index::{History, Tree, Version, Weigh};
+use crate::index::{History, Keyed, Tree, Version, Weigh};
+use crate::record::Fields;
 use crate::{Error, LeaseId, Record, Revision};
 
 /// Lease ids the store chooses from. A caller's own id in here is passed by as well; those above
@@ -32,9 +33,15 @@ pub(crate) struct Lease {
     pub(crate) ttl: Duration,
 }
 
-/// A tree value that counts for one and has no history.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Plain<T>(pub(crate) T);
+/// A tree value that counts for one and has no history, with its key.
+#[derive(Clone, Debug)]
+pub(crate) struct Plain<T>(Bytes, T);
+
+impl<T> Keyed for Plain<T> {
+    fn key(&self) -> &[u8] {
+        &self.0
+    }
+}
 
 impl<T: Clone> Weigh for Plain<T> {
     fn weight(&self) -> u64 {
@@ -117,17 +124,22 @@ impl State {
         key: &[u8],
         make: impl FnOnce(Option<&Kept>) -> Record,
     ) -> (Kept, Option<Kept>) {
-        self.put_at(key, None, make)
+        let residence = self.residence.clone();
+        self.put_kept(key, |previous| {
+            let record = make(previous);
+            match residence {
+                None => Kept::Whole(record),
+                Some(residence) => Kept::Cell(Cell::whole(record, &residence)),
+            }
+        })
     }
 
-    fn put_at(
+    fn put_kept(
         &mut self,
         key: &[u8],
-        place: Option<Place>,
-        make: impl FnOnce(Option<&Kept>) -> Record,
+        make: impl FnOnce(Option<&Kept>) -> Kept,
     ) -> (Kept, Option<Kept>) {
-        let residence = self.residence.clone();
-        let make = |previous: Option<&Kept>| Version::Put(keep(make(previous), place, residence));
+        let make = |previous: Option<&Kept>| Version::Put(make(previous));
         let (version, previous) = self.push(key, make);
         let Version::Put(kept) = version else {
             unreachable!("a put makes a put");
@@ -142,20 +154,21 @@ impl State {
         (kept, previous)
     }
 
-    fn attach(&mut self, lease: LeaseId, key: &[u8]) {
+    pub(crate) fn attach(&mut self, lease: LeaseId, key: &[u8]) {
         if lease.is_some() {
             let path = lease_path(lease, key);
             self.attached.upsert(&path, |present| match present {
                 Some(_) => None,
-                None => Some((path.clone(), Plain(()))),
+                None => Some(Plain(path.clone(), ())),
             });
         }
     }
 
     /// Deletes a key at a revision; answers what was there, or does nothing when nothing was.
-    pub(crate) fn delete(&mut self, key: &Bytes, revision: Revision) -> Option<Kept> {
+    pub(crate) fn delete(&mut self, key: &[u8], revision: Revision) -> Option<Kept> {
         self.live(key)?;
-        let (_, previous) = self.push(key, |_| Version::Tombstone(revision));
+        let gone = Record::tombstone(key, revision);
+        let (_, previous) = self.push(key, |_| Version::Tombstone(gone));
         let previous = previous?;
         self.detach(previous.lease(), key);
         Some(previous)
@@ -178,8 +191,7 @@ impl State {
             None => {
                 let version = make(None);
                 made = Some(version.clone());
-                // A key of its own, lest the first value be kept as long as the key is known.
-                Some((Bytes::copy_from_slice(key), History::new(version)))
+                Some(History::new(version))
             }
         });
         let version = made.expect("an upsert calls its closure exactly once");
@@ -194,12 +206,12 @@ impl State {
     }
 
     pub(crate) fn lease(&self, id: LeaseId) -> Option<Lease> {
-        self.leases.get(&id.0.to_be_bytes()).map(|found| found.0)
+        self.leases.get(&id.0.to_be_bytes()).map(|found| found.1)
     }
 
     pub(crate) fn lease_ids(&self) -> Vec<LeaseId> {
         let ids = self.leases.iter().filter_map(|(key, _)| {
-            let bytes = <[u8; 8]>::try_from(key.as_ref()).ok()?;
+            let bytes = <[u8; 8]>::try_from(key).ok()?;
             Some(LeaseId(i64::from_be_bytes(bytes)))
         });
         ids.collect()
@@ -214,7 +226,8 @@ impl State {
         let start = id.0.to_be_bytes();
         let walk = self.attached.range(&start, None, u64::MAX);
         walk.take_while(|(path, _)| path.starts_with(&start))
-            .map(|(path, _)| path.slice(start.len()..))
+            .filter_map(|(path, _)| path.get(start.len()..))
+            .map(Bytes::copy_from_slice)
             .collect()
     }
 
@@ -233,13 +246,13 @@ impl State {
             self.next_lease = self.next_lease.max(id.0 + 1);
         }
         let path = Bytes::copy_from_slice(&id.0.to_be_bytes());
-        let lease = Plain(Lease { ttl });
+        let lease = Plain(path.clone(), Lease { ttl });
         self.leases.upsert(&path, |present| match present {
             Some(held) => {
                 *held = lease;
                 None
             }
-            None => Some((path.clone(), lease)),
+            None => Some(lease),
         });
     }
 
@@ -291,22 +304,21 @@ impl State {
     /// `Corrupt` when a write is not the next one.
     pub(crate) fn replay(
         &mut self,
-        entry: Entry,
+        entry: Entry<'_>,
         place: Option<Place>,
         seen: Revision,
     ) -> Result<(), Error> {
         match entry {
-            Entry::Put(record) => {
-                let at = record.mod_revision();
-                if at > seen {
-                    self.step_to(at)?;
-                    self.set(record, place);
+            Entry::Put(fields) => {
+                if fields.mod_revision > seen {
+                    self.step_to(fields.mod_revision)?;
+                    self.set(&fields, place);
                 }
             }
             Entry::Delete { key, revision } => {
                 if revision > seen {
                     self.step_to(revision)?;
-                    self.delete(&key, revision);
+                    self.delete(key, revision);
                 }
             }
             Entry::Grant { id, ttl } => self.grant(id, ttl),
@@ -322,9 +334,18 @@ impl State {
     }
 
     /// Writes a version as it was once made.
-    pub(crate) fn set(&mut self, record: Record, place: Option<Place>) {
-        let key = record.key().clone();
-        self.put_at(&key, place, |_| record);
+    pub(crate) fn set(&mut self, fields: &Fields<'_>, place: Option<Place>) {
+        let kept = self.keep(fields, place);
+        self.put_kept(fields.key, |_| kept);
+    }
+
+    /// A version as the index keeps it; one that lies somewhere already need not be in memory.
+    pub(crate) fn keep(&self, fields: &Fields<'_>, place: Option<Place>) -> Kept {
+        match (&self.residence, place) {
+            (None, _) => Kept::Whole(Record::of(fields)),
+            (Some(residence), None) => Kept::Cell(Cell::whole(Record::of(fields), residence)),
+            (Some(residence), Some(place)) => Kept::Cell(Cell::cold(fields, place, residence)),
+        }
     }
 
     fn step_to(&mut self, revision: Revision) -> Result<(), Error> {
@@ -340,17 +361,11 @@ impl State {
         Ok(())
     }
 
-    /// Loads one entry of a checkpoint, whose versions come key by key and not by revision.
-    pub(crate) fn load(&mut self, entry: Entry, place: Option<Place>) {
+    /// Loads one entry of a checkpoint that is not a version of a key.
+    pub(crate) fn load(&mut self, entry: Entry<'_>) {
         match entry {
-            Entry::Put(record) => self.set(record, place),
-            Entry::Delete { key, revision } => {
-                if self.index.get(&key).is_none() {
-                    self.push(&key, |_| Version::Tombstone(revision));
-                } else {
-                    self.delete(&key, revision);
-                }
-            }
+            // Those come key by key and not by revision; see `sorted`.
+            Entry::Put(_) | Entry::Delete { .. } => {}
             Entry::Grant { id, ttl } => self.grant(id, ttl),
             Entry::Revoke(id) => self.forget_lease(id),
             Entry::Floor(at) => self.raise_floor(at),
@@ -381,15 +396,6 @@ impl State {
             }
         }
         out
-    }
-}
-
-/// A version as the index keeps it; one that lies somewhere already need not be in memory.
-fn keep(record: Record, place: Option<Place>, residence: Option<Arc<Residence>>) -> Kept {
-    match (residence, place) {
-        (None, _) => Kept::Whole(record),
-        (Some(residence), None) => Kept::Cell(Cell::whole(record, &residence)),
-        (Some(residence), Some(place)) => Kept::Cell(Cell::cold(&record, place, &residence)),
     }
 }
 

@@ -171,11 +171,11 @@ fn state(store: &Store) -> Result<Vec<Bytes>, String> {
             Err(error) if error.kind() == ErrorKind::OutOfRange && at != At::Latest => continue,
             Err(error) => return Err(format!("cannot be read at {at:?}: {error}")),
         };
-        let keys: Vec<&Bytes> = answer.records.iter().map(|record| record.key()).collect();
+        let keys: Vec<&[u8]> = answer.records.iter().map(|record| record.key()).collect();
         if !keys.is_sorted_by(|a, b| a < b) {
             return Err(format!("keys out of order at {at:?}: {keys:?}"));
         }
-        state.extend(answer.records.iter().map(|record| record.encoded().clone()));
+        state.extend(answer.records.iter().map(|record| record.encoded_bytes()));
     }
     Ok(state)
 }

@@ -86,7 +86,7 @@ fn records(store: &Store) -> Result<Vec<Bytes>, Error> {
     Ok(found
         .records
         .iter()
-        .map(|record| record.encoded().clone())
+        .map(|record| record.encoded_bytes())
         .collect())
 }
 

@@ -66,7 +66,7 @@ pub fn range(prefix: &str) -> KeyRange {
 
 /// The part of a range behind one of its keys.
 #[must_use]
-pub fn after(range: KeyRange, key: &Bytes) -> KeyRange {
+pub fn after(range: KeyRange, key: &[u8]) -> KeyRange {
     let mut next = key.to_vec();
     next.push(0);
     from(range, Bytes::from(next))

@@ -385,7 +385,7 @@ fn import(
     for (key, revision) in deleted {
         import.delete(key, revision)?;
     }
-    let changed: Vec<&[u8]> = newest.iter().map(|change| change.key().as_ref()).collect();
+    let changed: Vec<&[u8]> = newest.iter().map(Change::key).collect();
     if changed.len() > 1 {
         import.order(at, &changed)?;
     }

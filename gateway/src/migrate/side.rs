@@ -202,8 +202,8 @@ fn dir_page(
 
 fn item(record: &Record) -> Item {
     Item {
-        key: record.key().clone(),
-        value: record.value().clone(),
+        key: record.key_bytes(),
+        value: record.value_bytes(),
         create_revision: record.create_revision().to_wire(),
         mod_revision: record.mod_revision().to_wire(),
         version: i64::try_from(record.version()).unwrap_or(i64::MAX),

@@ -11,7 +11,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use super::bolt::{Entry, Fault, Tree};
@@ -184,7 +183,7 @@ fn canonical(record: &Record) -> Record {
 }
 
 fn parse(value: &[u8]) -> Option<Record> {
-    Record::decode(Bytes::copy_from_slice(value))
+    Record::decode(value)
 }
 
 /// A fault as an error that names the file.

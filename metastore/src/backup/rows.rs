@@ -74,7 +74,7 @@ impl Bucket for Versions {
         let kept: Vec<Kept> = kept.collect();
         let mut records = load(&kept, false)?.into_iter();
         let value = |row: &Row| match &row.what {
-            What::Put(_) => records.next().map(|record| record.encoded().clone()),
+            What::Put(_) => records.next().map(|record| record.encoded_bytes()),
             What::Deletion(key) => Some(layout::deletion_value(key)),
             What::Mark => Some(Bytes::new()),
         };
@@ -151,8 +151,7 @@ impl Orders {
                 break;
             }
             for chunk in chunks {
-                let start = chunk.changes.partition_point(|c| c.revision < next);
-                let changes = chunk.changes.get(start..).unwrap_or_default();
+                let changes = chunk.changes_from(next);
                 for made in changes.chunk_by(|one, two| one.revision == two.revision) {
                     orders.learn(made);
                 }
@@ -194,7 +193,7 @@ impl Versions {
                 },
                 what: match version {
                     Version::Put(kept) => What::Put(kept.clone()),
-                    Version::Tombstone(_) => What::Deletion(key.clone()),
+                    Version::Tombstone(_) => What::Deletion(Bytes::copy_from_slice(key)),
                 },
             }));
         }
@@ -246,7 +245,7 @@ fn number(rows: Vec<Row>, revision: Revision, orders: &Orders) -> Result<Vec<Row
 /// The least revision of a key that a read or a watch from `floor` on can see.
 fn least_seen(history: &History, floor: Revision) -> Revision {
     match history.at(floor) {
-        Some(Version::Tombstone(at)) if *at < floor => at.next(),
+        Some(Version::Tombstone(gone)) if gone.mod_revision() < floor => gone.mod_revision().next(),
         Some(seen) => seen.revision(),
         None => Revision::ZERO,
     }

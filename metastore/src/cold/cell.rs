@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bytes::Bytes;
 use crc32c::crc32c;
 use parking_lot::Mutex;
 
 use super::Residence;
 use crate::engine::Place;
+use crate::record::Fields;
 use crate::{LeaseId, Record, Revision};
 
 /// A version: all of it, or its numbers and a way to the rest.
@@ -25,6 +25,7 @@ pub(crate) enum Kept {
 /// Invariant: `whole` or `place` is there; `crc` is that of the bytes while `whole` is not.
 #[derive(Debug)]
 pub(crate) struct Cell {
+    key: Box<[u8]>,
     create_revision: Revision,
     mod_revision: Revision,
     version: u64,
@@ -51,6 +52,13 @@ pub(super) struct Way {
 }
 
 impl Kept {
+    pub(crate) fn key(&self) -> &[u8] {
+        match self {
+            Kept::Whole(record) => record.key(),
+            Kept::Cell(cell) => &cell.key,
+        }
+    }
+
     pub(crate) fn create_revision(&self) -> Revision {
         match self {
             Kept::Whole(record) => record.create_revision(),
@@ -112,9 +120,9 @@ impl Kept {
     }
 
     /// All but the value.
-    pub(crate) fn bare(&self, key: &[u8]) -> Record {
+    pub(crate) fn bare(&self) -> Record {
         Record::new(
-            key,
+            self.key(),
             b"",
             self.create_revision(),
             self.mod_revision(),
@@ -148,27 +156,30 @@ impl Cell {
             place: None,
             crc: 0,
         };
-        Self::of(&record, body, residence)
+        // Made from its parts or looked through: there is nothing that does not parse.
+        let fields = Fields::of(record.encoded()).expect("a record is well formed");
+        Self::of(&fields, body, residence)
     }
 
     /// A version that was just seen whole at a place, and stays there.
-    pub(crate) fn cold(record: &Record, place: Place, residence: &Arc<Residence>) -> Arc<Self> {
+    pub(crate) fn cold(fields: &Fields<'_>, place: Place, residence: &Arc<Residence>) -> Arc<Self> {
         let body = Body {
             whole: None,
             place: Some(place),
-            crc: crc32c(record.encoded()),
+            crc: crc32c(fields.encoded),
         };
-        Self::of(record, body, residence)
+        Self::of(fields, body, residence)
     }
 
-    fn of(record: &Record, body: Body, residence: &Arc<Residence>) -> Arc<Self> {
+    fn of(fields: &Fields<'_>, body: Body, residence: &Arc<Residence>) -> Arc<Self> {
         Arc::new(Cell {
-            create_revision: record.create_revision(),
-            mod_revision: record.mod_revision(),
-            version: record.version(),
-            lease: record.lease(),
+            key: fields.key.into(),
+            create_revision: fields.create_revision,
+            mod_revision: fields.mod_revision,
+            version: fields.version,
+            lease: fields.lease,
             // The engine takes no batch as large as the type allows.
-            bytes: u32::try_from(record.encoded().len()).unwrap_or(u32::MAX),
+            bytes: u32::try_from(fields.encoded.len()).unwrap_or(u32::MAX),
             is_touched: AtomicBool::new(false),
             body: Mutex::new(body),
             residence: Arc::clone(residence),
@@ -246,6 +257,6 @@ pub(super) fn parse(cell: &Cell, way: &Way, bytes: &[u8]) -> Option<Record> {
     if crc32c(bytes) != way.crc {
         return None;
     }
-    let record = Record::decode(Bytes::copy_from_slice(bytes))?;
+    let record = Record::decode(bytes)?;
     (record.mod_revision() == cell.mod_revision).then_some(record)
 }

@@ -76,10 +76,10 @@ fn step(shared: &Shared, hand: &[u8], wanted: usize) -> ((usize, usize), Bytes) 
             }
         });
         if done.is_break() {
-            return ((count, bytes), key.clone());
+            return ((count, bytes), Bytes::copy_from_slice(key));
         }
     }
-    let next = walk.next().map(|(key, _)| key.clone());
+    let next = walk.next().map(|(key, _)| Bytes::copy_from_slice(key));
     ((count, bytes), next.unwrap_or_default())
 }
 

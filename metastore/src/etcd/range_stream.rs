@@ -172,7 +172,7 @@ fn next_chunk_records(records: usize, bytes: usize) -> usize {
 }
 
 /// The least key greater than `key`.
-fn after(key: &Bytes) -> Bytes {
+fn after(key: &[u8]) -> Bytes {
     let mut next = BytesMut::with_capacity(key.len() + 1);
     next.put_slice(key);
     next.put_u8(0);

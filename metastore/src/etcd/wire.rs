@@ -8,7 +8,9 @@ use std::hash::{Hash, Hasher};
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::DecodeError;
-use prost::encoding::{DecodeContext, WireType, bytes as bytes_field, int64, skip_field};
+use prost::encoding::{
+    DecodeContext, WireType, encode_key, encode_varint, encoded_len_varint, int64, skip_field,
+};
 
 use crate::{Record, Revision};
 
@@ -39,7 +41,7 @@ impl prost::Message for KeyValue {
             KeyValue::Empty => {}
             KeyValue::Whole(record) => buf.put_slice(record.encoded()),
             KeyValue::WithoutValue(record) => {
-                bytes_field::encode(KEY, record.key(), buf);
+                put_key(record.key(), buf);
                 for (field, number) in numbers(record) {
                     if number != 0 {
                         int64::encode(field, &number, buf);
@@ -47,7 +49,7 @@ impl prost::Message for KeyValue {
                 }
             }
             KeyValue::Deleted(key, revision) => {
-                bytes_field::encode(KEY, key, buf);
+                put_key(key, buf);
                 int64::encode(MOD_REVISION, &revision.to_wire(), buf);
             }
         }
@@ -61,14 +63,13 @@ impl prost::Message for KeyValue {
                 let numbers = numbers(record)
                     .into_iter()
                     .filter(|(_, number)| *number != 0);
-                bytes_field::encoded_len(KEY, record.key())
+                key_len(record.key())
                     + numbers
                         .map(|(field, number)| int64::encoded_len(field, &number))
                         .sum::<usize>()
             }
             KeyValue::Deleted(key, revision) => {
-                bytes_field::encoded_len(KEY, key)
-                    + int64::encoded_len(MOD_REVISION, &revision.to_wire())
+                key_len(key) + int64::encoded_len(MOD_REVISION, &revision.to_wire())
             }
         }
     }
@@ -86,6 +87,18 @@ impl prost::Message for KeyValue {
     fn clear(&mut self) {
         *self = KeyValue::Empty;
     }
+}
+
+/// Appends the field of a key, which an answer always has.
+fn put_key(key: &[u8], buf: &mut impl BufMut) {
+    encode_key(KEY, WireType::LengthDelimited, buf);
+    encode_varint(key.len() as u64, buf);
+    buf.put_slice(key);
+}
+
+/// Bytes that [`put_key`] appends.
+fn key_len(key: &[u8]) -> usize {
+    1 + encoded_len_varint(key.len() as u64) + key.len()
 }
 
 /// Generated messages that hold one derive it; the revisions tell pairs apart well enough.

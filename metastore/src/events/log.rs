@@ -1,12 +1,14 @@
 //! The changes of every revision that can still be watched, in revision order.
 //!
 //! One chunk is one batch of the sequencer. Recent chunks (the *ring*, bounded by bytes) hold the
-//! records themselves, current and previous; older ones hold only which keys changed, and a reader
-//! looks the versions up in the index. Chunks go when the floor and the sweep have passed them, so
-//! the log is bounded by what compaction leaves readable.
+//! records themselves, current and previous; of older ones only which keys changed is known, packed
+//! some hundred changes to a chunk, and a reader looks the versions up in the index. Chunks go when
+//! the floor and the sweep have passed them, so the log is bounded by what compaction leaves
+//! readable.
 //!
 //! Readers take the lock only to copy a few chunk handles, never while they filter.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,12 +19,16 @@ use tokio::sync::Notify;
 use tokio::sync::futures::{Notified, OwnedNotified};
 
 use super::family::{Family, Mask, SLOTS};
+use super::packed::Packed;
 use super::{Change, Made};
 use crate::Revision;
 use crate::cold::Kept;
 
+/// Changes that older chunks are gathered to: what a reader unpacks at a time.
+const SLIM_CHANGES: usize = 512;
+
 /// One change and whom it can concern.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) revision: Revision,
     pub(crate) family: Family,
@@ -30,7 +36,7 @@ pub(crate) struct Stored {
 }
 
 /// What is kept of a change.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Held {
     /// All of it.
     Whole(Made),
@@ -64,7 +70,13 @@ pub(crate) struct Chunk {
     /// What its records weigh; none when it holds only keys.
     bytes: usize,
     /// In revision order, and within one revision in the order made.
-    pub(crate) changes: Vec<Stored>,
+    changes: Changes,
+}
+
+#[derive(Debug)]
+enum Changes {
+    Whole(Box<[Stored]>),
+    Keys(Packed),
 }
 
 impl Chunk {
@@ -76,23 +88,51 @@ impl Chunk {
             last,
             mask: changes.iter().fold(0, |mask, c| mask | c.family.mask()),
             bytes: changes.iter().map(|change| weigh(&change.held)).sum(),
-            changes,
+            // Without the room that a batch grew by.
+            changes: Changes::Whole(changes.into()),
         })
     }
 
-    /// The same with keys only.
-    fn slim(&self) -> Self {
-        let changes = self.changes.iter().map(|change| Stored {
-            revision: change.revision,
-            family: change.family,
-            held: Held::Key(Bytes::copy_from_slice(change.key())),
-        });
+    /// A chunk that has room for keys, and none yet.
+    fn slim(first: Revision) -> Self {
         Chunk {
-            first: self.first,
-            last: self.last,
-            mask: self.mask,
+            first,
+            last: first,
+            mask: 0,
             bytes: 0,
-            changes: changes.collect(),
+            changes: Changes::Keys(Packed::default()),
+        }
+    }
+
+    /// Itself, if so many more keys are to be gathered in it; else it takes no more.
+    fn with_room_for(&mut self, count: usize) -> Option<&mut Self> {
+        let Changes::Keys(packed) = &mut self.changes else {
+            return None;
+        };
+        if packed.len() + count <= SLIM_CHANGES {
+            return Some(self);
+        }
+        packed.close();
+        None
+    }
+
+    /// Its changes from a revision on; unpacked first if only keys are held.
+    pub(crate) fn changes_from(&self, from: Revision) -> Cow<'_, [Stored]> {
+        match &self.changes {
+            Changes::Whole(changes) => {
+                let start = changes.partition_point(|change| change.revision < from);
+                Cow::Borrowed(changes.get(start..).unwrap_or_default())
+            }
+            Changes::Keys(packed) => {
+                let mut changes = packed.unpack();
+                changes.drain(..changes.partition_point(|(revision, _)| *revision < from));
+                let stored = changes.into_iter().map(|(revision, key)| Stored {
+                    revision,
+                    family: Family::of(&key),
+                    held: Held::Key(key),
+                });
+                Cow::Owned(stored.collect())
+            }
         }
     }
 }
@@ -111,13 +151,13 @@ fn weigh(held: &Held) -> usize {
     std::mem::size_of::<Stored>() + record + previous
 }
 
+/// Ascending, without gaps between `first` of the front and `last` of the back.
 #[derive(Debug, Default)]
 struct Chunks {
-    /// Ascending, without gaps between `first` of the front and `last` of the back.
-    all: VecDeque<Arc<Chunk>>,
-    /// How many at the front hold only keys.
-    slim: usize,
-    /// Bytes held by the others.
+    /// The older ones, of which only keys are held. The last may have room for more.
+    slim: VecDeque<Arc<Chunk>>,
+    whole: VecDeque<Arc<Chunk>>,
+    /// Bytes held by the whole ones.
     bytes: usize,
     /// Every change from here on is held.
     base: Revision,
@@ -126,13 +166,47 @@ struct Chunks {
 impl Chunks {
     /// Leaves only keys of the oldest chunk that has more; false when there is none.
     fn slim_next(&mut self) -> bool {
-        let Some(oldest) = self.all.get_mut(self.slim) else {
+        let Some(oldest) = self.whole.pop_front() else {
             return false;
         };
         self.bytes -= oldest.bytes;
-        *oldest = Arc::new(oldest.slim());
-        self.slim += 1;
+        if let Changes::Whole(changes) = &oldest.changes {
+            let changes = changes.iter().map(|change| (change.revision, change.key()));
+            self.pack((oldest.last, oldest.mask), changes);
+        }
         true
+    }
+
+    /// Adds whole revisions up to `last` to the slim ones.
+    fn pack<'a>(
+        &mut self,
+        (last, mask): (Revision, Mask),
+        changes: impl ExactSizeIterator<Item = (Revision, &'a [u8])>,
+    ) {
+        // One that a reader looks at stays as it is.
+        let open = self.slim.back_mut().and_then(Arc::get_mut);
+        let open = open.and_then(|chunk| chunk.with_room_for(changes.len()));
+        let mut fresh = Chunk::slim(last);
+        let is_fresh = open.is_none();
+        let chunk = open.unwrap_or(&mut fresh);
+        if let Changes::Keys(packed) = &mut chunk.changes {
+            for (revision, key) in changes {
+                chunk.first = chunk.first.min(revision);
+                packed.push(revision, key);
+            }
+        }
+        chunk.last = last;
+        chunk.mask |= mask;
+        if is_fresh {
+            self.slim.push_back(Arc::new(fresh));
+        }
+    }
+
+    /// The chunks from the first that ends at or after a revision.
+    fn from(&self, from: Revision) -> impl Iterator<Item = &Arc<Chunk>> {
+        let start = |chunks: &VecDeque<Arc<Chunk>>| chunks.partition_point(|c| c.last < from);
+        let slim = self.slim.range(start(&self.slim)..);
+        slim.chain(self.whole.range(start(&self.whole)..))
     }
 }
 
@@ -162,16 +236,34 @@ impl Log {
         }
     }
 
-    /// Adds the changes of the next revisions, before these become visible.
-    pub(crate) fn push(&self, chunk: Chunk) {
-        for slot in slots(chunk.mask) {
+    /// Adds whole revisions of which only keys are to be held, to a log that holds no others.
+    pub(crate) fn fill<'a>(
+        &self,
+        changes: impl ExactSizeIterator<Item = (Revision, &'a [u8])> + Clone,
+    ) {
+        let Some(last) = changes.clone().last() else {
+            return;
+        };
+        let slots = changes.clone().map(|(_, key)| Family::of(key).mask());
+        let mask = slots.fold(0, |mask, one| mask | one);
+        self.note_newest(mask, last.0);
+        self.chunks.write().pack((last.0, mask), changes);
+    }
+
+    fn note_newest(&self, mask: Mask, last: Revision) {
+        for slot in slots(mask) {
             if let Some(newest) = self.newest.get(slot) {
-                newest.store(chunk.last.get(), Ordering::Release);
+                newest.store(last.get(), Ordering::Release);
             }
         }
+    }
+
+    /// Adds the changes of the next revisions, before these become visible.
+    pub(crate) fn push(&self, chunk: Chunk) {
+        self.note_newest(chunk.mask, chunk.last);
         let mut chunks = self.chunks.write();
         chunks.bytes += chunk.bytes;
-        chunks.all.push_back(Arc::new(chunk));
+        chunks.whole.push_back(Arc::new(chunk));
         while chunks.bytes > self.bytes_max && chunks.slim_next() {}
     }
 
@@ -179,8 +271,8 @@ impl Log {
     pub(crate) fn slim_through(&self, floor: Revision) {
         let mut chunks = self.chunks.write();
         while chunks
-            .all
-            .get(chunks.slim)
+            .whole
+            .front()
             .is_some_and(|chunk| chunk.last <= floor)
             && chunks.slim_next()
         {}
@@ -237,7 +329,6 @@ impl Log {
     /// Notes what lies between the floor that was and the one that is about to become visible.
     pub(crate) fn bury(&self, old: Revision, floor: Revision) {
         let chunks = self.chunks.read();
-        let start = chunks.all.partition_point(|chunk| chunk.last < old);
         let buried = |mask, revision: Revision| {
             for slot in slots(mask) {
                 if let Some(buried) = self.buried.get(slot) {
@@ -245,15 +336,13 @@ impl Log {
                 }
             }
         };
-        for chunk in chunks.all.range(start..) {
+        for chunk in chunks.from(old) {
             if chunk.last < floor {
                 buried(chunk.mask, chunk.last);
                 continue;
             }
-            let below = chunk
-                .changes
-                .iter()
-                .take_while(|change| change.revision < floor);
+            let changes = chunk.changes_from(Revision::ZERO);
+            let below = changes.iter().take_while(|change| change.revision < floor);
             below.for_each(|change| buried(change.family.mask(), change.revision));
             return;
         }
@@ -266,8 +355,7 @@ impl Log {
         if from < chunks.base {
             return None;
         }
-        let start = chunks.all.partition_point(|chunk| chunk.last < from);
-        Some(chunks.all.range(start..).take(limit).cloned().collect())
+        Some(chunks.from(from).take(limit).cloned().collect())
     }
 
     /// The least revision whose changes are all held.
@@ -279,10 +367,16 @@ impl Log {
     pub(crate) fn drop_below(&self, floor: Revision) {
         let mut chunks = self.chunks.write();
         chunks.base = chunks.base.max(floor);
-        while chunks.all.front().is_some_and(|chunk| chunk.last < floor) {
-            if let Some(chunk) = chunks.all.pop_front() {
+        let is_below = |chunk: Option<&Arc<Chunk>>| chunk.is_some_and(|c| c.last < floor);
+        while is_below(chunks.slim.front()) {
+            chunks.slim.pop_front();
+        }
+        if !chunks.slim.is_empty() {
+            return;
+        }
+        while is_below(chunks.whole.front()) {
+            if let Some(chunk) = chunks.whole.pop_front() {
                 chunks.bytes -= chunk.bytes;
-                chunks.slim = chunks.slim.saturating_sub(1);
             }
         }
     }
@@ -326,13 +420,47 @@ mod tests {
             assert!(log.bytes() <= 2000);
         }
         let all = log.chunks_from(Revision::new(2), usize::MAX).unwrap();
-        assert_eq!(all.len(), 98);
-        assert!(matches!(all[0].changes[0].held, Held::Key(_)));
-        assert!(matches!(all[97].changes[0].held, Held::Whole(_)));
+        let changes = |chunk: &Chunk| chunk.changes_from(Revision::ZERO).into_owned();
+        let stored: Vec<Stored> = all.iter().flat_map(|chunk| changes(chunk)).collect();
+        assert!(stored.iter().map(|s| s.revision.get()).eq(2..100));
+        assert!(stored.iter().all(|s| s.key() == b"/registry/pods/x"));
+        assert!(matches!(stored[0].held, Held::Key(_)));
+        assert!(matches!(stored[97].held, Held::Whole(_)));
+        assert!(
+            all.len() < 20,
+            "{} chunks: keys are not gathered",
+            all.len()
+        );
         log.drop_below(Revision::new(50));
         assert!(log.chunks_from(Revision::new(49), 1).is_none());
         let left = log.chunks_from(Revision::new(50), 1).unwrap();
-        assert_eq!(left[0].first, Revision::new(50));
+        assert!(left[0].first <= Revision::new(50) && left[0].last >= Revision::new(50));
+        assert_eq!(
+            left[0].changes_from(Revision::new(50))[0].revision,
+            Revision::new(50)
+        );
+    }
+
+    #[test]
+    fn a_chunk_that_is_read_does_not_change() {
+        let log = Log::new(0);
+        log.push(chunk(2, "/registry/pods/a"));
+        let read = log.chunks_from(Revision::new(2), 1).unwrap();
+        log.push(chunk(3, "/registry/pods/b"));
+        assert_eq!(read[0].last, Revision::new(2));
+        assert_eq!(read[0].changes_from(Revision::ZERO).len(), 1);
+        let all = log.chunks_from(Revision::new(2), 9).unwrap();
+        assert_eq!(all.iter().map(|c| c.last.get()).collect::<Vec<_>>(), [2, 3]);
+        drop((read, all));
+        for revision in 4..4000 {
+            log.push(chunk(revision, "/registry/pods/c"));
+        }
+        let all = log.chunks_from(Revision::new(2), usize::MAX).unwrap();
+        let most = SLIM_CHANGES;
+        assert!(all.len() >= 2 && all.len() < 12, "{} chunks", all.len());
+        let lengths = all.iter().map(|c| c.changes_from(Revision::ZERO).len());
+        assert!(lengths.clone().all(|length| length <= most));
+        assert_eq!(lengths.sum::<usize>(), 3998);
     }
 
     #[test]

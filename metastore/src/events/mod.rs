@@ -9,6 +9,7 @@ mod catch_up;
 pub(crate) mod family;
 pub(crate) mod log;
 pub(crate) mod order;
+mod packed;
 mod watcher;
 
 pub use watcher::{Bell, Watcher};
@@ -46,7 +47,7 @@ pub enum Change {
 impl Change {
     /// The key that changed.
     #[must_use]
-    pub fn key(&self) -> &Bytes {
+    pub fn key(&self) -> &[u8] {
         match self {
             Change::Put(record) => record.key(),
             Change::Delete { key, .. } => key,

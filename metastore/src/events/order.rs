@@ -53,12 +53,12 @@ pub(crate) struct Orders {
 
 impl Orders {
     /// Notes the next change of a replay.
-    pub(crate) fn note(&mut self, revision: Revision, key: &Bytes) {
+    pub(crate) fn note(&mut self, revision: Revision, key: &[u8]) {
         if self.open.0 != revision {
             self.settle();
             self.open.0 = revision;
         }
-        self.open.1.push(key.clone());
+        self.open.1.push(Bytes::copy_from_slice(key));
     }
 
     /// Takes what a checkpoint says.

@@ -231,9 +231,8 @@ impl Watcher {
             self.next = chunk.last.next();
             return Ok(1);
         }
-        let start = chunk.changes.partition_point(|c| c.revision < self.next);
         let mut looked = 0;
-        for stored in chunk.changes.get(start..).unwrap_or_default() {
+        for stored in chunk.changes_from(self.next).iter() {
             let is_new = stored.revision != self.next.prev();
             if is_new && (events.len() >= BATCH_EVENTS || missing.is_much()) {
                 self.next = stored.revision;
@@ -279,11 +278,11 @@ impl Watcher {
                 let change = match history.exactly(stored.revision).ok_or_else(swept)? {
                     Version::Put(kept) => Change::Put(kept.resident().unwrap_or_else(|| {
                         missing.changed(at, kept);
-                        kept.bare(key)
+                        kept.bare()
                     })),
-                    Version::Tombstone(revision) => Change::Delete {
-                        key: bytes::Bytes::copy_from_slice(key),
-                        revision: *revision,
+                    Version::Tombstone(record) => Change::Delete {
+                        key: record.key_bytes(),
+                        revision: record.mod_revision(),
                     },
                 };
                 let before = || history.at(stored.revision.prev());
@@ -294,7 +293,7 @@ impl Watcher {
         let whole = |kept: &Kept| {
             kept.resident().unwrap_or_else(|| {
                 missing.previous(at, kept);
-                kept.bare(stored.key())
+                kept.bare()
             })
         };
         let previous = previous.map(whole);

@@ -16,9 +16,9 @@
 
 use std::sync::Arc;
 
-use super::tree::Weigh;
-use crate::Revision;
+use super::tree::{Keyed, Weigh};
 use crate::cold::Kept;
+use crate::{Record, Revision};
 
 /// Versions a chunk holds: what a write to a hot key copies at most.
 const CHUNK: usize = 32;
@@ -27,14 +27,22 @@ const CHUNK: usize = 32;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     Put(Kept),
-    Tombstone(Revision),
+    /// A record of the key and the revision alone.
+    Tombstone(Record),
 }
 
 impl Version {
     pub(crate) fn revision(&self) -> Revision {
         match self {
             Version::Put(kept) => kept.mod_revision(),
-            Version::Tombstone(revision) => *revision,
+            Version::Tombstone(record) => record.mod_revision(),
+        }
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        match self {
+            Version::Put(kept) => kept.key(),
+            Version::Tombstone(record) => record.key(),
         }
     }
 
@@ -51,10 +59,19 @@ impl Version {
 }
 
 /// All versions of a key that are still readable, never none.
+///
+/// Most keys have one version, which lies in the index itself; the key is that version's own.
 #[derive(Clone, Debug)]
-pub(crate) struct History {
+pub(crate) enum History {
+    One(Version),
+    Many(Arc<Many>),
+}
+
+/// A key's newest version and those before it.
+#[derive(Clone, Debug)]
+pub(crate) struct Many {
     newest: Version,
-    older: Option<Arc<Older>>,
+    older: Older,
 }
 
 /// Ascending; every version here is older than the newest.
@@ -67,38 +84,56 @@ struct Older {
 
 impl History {
     pub(crate) fn new(first: Version) -> Self {
-        History {
-            newest: first,
-            older: None,
-        }
+        History::One(first)
     }
 
     /// Adds a version newer than all others.
     pub(crate) fn push(&mut self, version: Version) {
-        let last = std::mem::replace(&mut self.newest, version);
-        let older = Arc::make_mut(self.older.get_or_insert_default());
-        older.tail.push(last);
-        if older.tail.len() >= CHUNK {
-            let full = std::mem::take(&mut older.tail);
-            Arc::make_mut(&mut older.chunks).push(Arc::new(full));
+        match self {
+            History::One(only) => {
+                let mut many = Many {
+                    newest: version,
+                    older: Older::default(),
+                };
+                many.older.tail.push(only.clone());
+                *self = History::Many(Arc::new(many));
+            }
+            History::Many(many) => {
+                let Many { newest, older } = Arc::make_mut(many);
+                older.tail.push(std::mem::replace(newest, version));
+                if older.tail.len() >= CHUNK {
+                    let full = std::mem::take(&mut older.tail);
+                    Arc::make_mut(&mut older.chunks).push(Arc::new(full));
+                }
+            }
         }
     }
 
     pub(crate) fn newest(&self) -> &Version {
-        &self.newest
+        match self {
+            History::One(only) => only,
+            History::Many(many) => &many.newest,
+        }
+    }
+
+    fn older(&self) -> Option<&Older> {
+        match self {
+            History::One(_) => None,
+            History::Many(many) => Some(&many.older),
+        }
     }
 
     /// The key's version now, unless it is deleted.
     pub(crate) fn live(&self) -> Option<&Kept> {
-        self.newest.kept()
+        self.newest().kept()
     }
 
     /// The version a read at `revision` sees.
     pub(crate) fn at(&self, revision: Revision) -> Option<&Version> {
-        if self.newest.revision() <= revision {
-            return Some(&self.newest);
+        if self.newest().revision() <= revision {
+            return Some(self.newest());
         }
-        let older = self.older.as_ref()?;
+        let older = self.older()?;
         last_up_to(&older.tail, revision).or_else(|| {
             let starts_by =
                 |chunk: &Arc<Vec<Version>>| chunk.first().is_some_and(|v| v.revision() <= revision);
@@ -114,37 +149,39 @@ impl History {
 
     /// Oldest to newest.
     pub(crate) fn versions(&self) -> impl Iterator<Item = &Version> {
-        let older = self.older.as_deref();
+        let older = self.older();
         let chunks = older.map(|older| older.chunks.as_slice());
         let chunks = chunks.unwrap_or_default().iter().flat_map(|c| c.iter());
         let tail = older.map(|older| older.tail.as_slice()).unwrap_or_default();
-        chunks.chain(tail).chain([&self.newest])
+        chunks.chain(tail).chain([self.newest()])
     }
 
     /// Forgets what no read at or above `floor` sees. Answers the bytes let go, and whether
     /// nothing is left, in which case the key itself may go.
     pub(crate) fn truncate(&mut self, floor: Revision) -> (u64, bool) {
         let gone = match self.at(floor) {
-            Some(Version::Tombstone(at)) if *at < floor => at.next(),
+            Some(Version::Tombstone(record)) if record.mod_revision() < floor => {
+                record.mod_revision().next()
+            }
             Some(seen) => seen.revision(),
             None => return (0, false),
         };
         let mut freed = 0;
-        if let Some(older) = self.older.as_mut() {
-            let older = Arc::make_mut(older);
+        if let History::Many(many) = self {
+            let Many { newest, older } = Arc::make_mut(many);
             freed = older.drop_below(gone);
             if older.tail.is_empty() && older.chunks.is_empty() {
-                self.older = None;
+                *self = History::One(newest.clone());
             }
         }
-        (freed, self.newest.revision() < gone)
+        (freed, self.newest().revision() < gone)
     }
 
     /// Whether truncating at `floor` would change anything; spares a copy of the path.
     pub(crate) fn is_spent(&self, floor: Revision) -> bool {
-        let oldest = self.versions().next().unwrap_or(&self.newest);
+        let oldest = self.versions().next().unwrap_or(self.newest());
         match self.at(floor) {
-            Some(Version::Tombstone(at)) if *at < floor => true,
+            Some(Version::Tombstone(record)) if record.mod_revision() < floor => true,
             Some(seen) => oldest.revision() < seen.revision(),
             None => false,
         }
@@ -192,14 +229,20 @@ impl Weigh for History {
     }
 
     fn stamp(&self) -> u64 {
-        self.newest.revision().get()
+        self.newest().revision().get()
+    }
+}
+
+impl Keyed for History {
+    fn key(&self) -> &[u8] {
+        self.newest().key()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LeaseId, Record};
+    use crate::LeaseId;
 
     fn put(revision: u64) -> Version {
         let at = Revision::new(revision);
@@ -220,9 +263,19 @@ mod tests {
     fn example() -> History {
         let mut history = History::new(put(2));
         history.push(put(5));
-        history.push(Version::Tombstone(Revision::new(7)));
+        history.push(Version::Tombstone(Record::tombstone(
+            b"k",
+            Revision::new(7),
+        )));
         history.push(put(9));
         history
+    }
+
+    #[test]
+    fn a_key_with_one_version_takes_little_room() {
+        // A million of them lie side by side in the leaves of the index.
+        assert!(std::mem::size_of::<History>() <= 24);
+        assert_eq!(History::new(put(2)).key(), b"k");
     }
 
     #[test]
@@ -247,7 +300,10 @@ mod tests {
     #[test]
     fn a_tombstone_goes_only_when_the_floor_is_past_it() {
         let mut history = History::new(put(2));
-        history.push(Version::Tombstone(Revision::new(7)));
+        history.push(Version::Tombstone(Record::tombstone(
+            b"k",
+            Revision::new(7),
+        )));
         assert!(!history.truncate(Revision::new(7)).1);
         assert_eq!(revisions(&history), [7]);
         assert!(history.truncate(Revision::new(8)).1);

@@ -5,4 +5,4 @@ pub(crate) mod history;
 pub(crate) mod tree;
 
 pub(crate) use history::{History, Version};
-pub(crate) use tree::{Tree, Weigh};
+pub(crate) use tree::{Builder, Keyed, Tree, Weigh};

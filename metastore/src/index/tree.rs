@@ -7,15 +7,20 @@
 //! revision) and its stamp (the newest revision that touched it), so that a count costs a walk only
 //! through what changed since the revision asked for.
 //!
-//! It knows nothing of histories or leases: [`Weigh`] is all it asks of a value.
+//! Values lie in the leaves themselves and bring their own keys: what a key costs besides its value
+//! is eight bytes of the leaf's notes.
+//!
+//! It knows nothing of histories or leases: [`Weigh`] and [`Keyed`] are all it asks of a value.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::heads::Heads;
 
-/// Entries a leaf holds: a copied leaf touches one reference count an entry, so leaves are small.
+mod build;
+
+pub(crate) use build::Builder;
+
+/// Values a leaf holds: a copied leaf touches one reference count a value, so leaves are small.
 const LEAF_MAX: usize = 16;
 /// Children an inner node holds: their separators are shared on copy, so it may be wider.
 const INNER_MAX: usize = 32;
@@ -30,16 +35,16 @@ pub(crate) trait Weigh: Clone {
     fn stamp(&self) -> u64;
 }
 
+/// A value that has its own key, which never changes while it is in the tree.
+pub(crate) trait Keyed {
+    /// What it is found by.
+    fn key(&self) -> &[u8];
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Summary {
     weight: u64,
     stamp: u64,
-}
-
-#[derive(Clone, Debug)]
-struct Entry<V> {
-    key: Bytes,
-    value: V,
 }
 
 #[derive(Clone, Debug)]
@@ -51,7 +56,7 @@ enum Node<V> {
 #[derive(Clone, Debug)]
 struct Leaf<V> {
     heads: Heads,
-    entries: Vec<Arc<Entry<V>>>,
+    entries: Vec<V>,
 }
 
 #[derive(Clone, Debug)]
@@ -67,7 +72,7 @@ struct Bounds {
     heads: Heads,
     /// `keys[i]` is no greater than any key of child `i` and greater than any of child `i - 1`;
     /// `keys[0]` is never looked at.
-    keys: Vec<Bytes>,
+    keys: Vec<Arc<[u8]>>,
 }
 
 #[derive(Clone, Debug)]
@@ -82,7 +87,7 @@ pub(crate) struct Tree<V> {
     root: Child<V>,
 }
 
-impl<V: Weigh> Tree<V> {
+impl<V: Weigh + Keyed> Tree<V> {
     pub(crate) fn new() -> Self {
         Tree {
             root: Child::new(Node::Leaf(Leaf::new(Vec::new())), Summary::default()),
@@ -97,20 +102,16 @@ impl<V: Weigh> Tree<V> {
                 Node::Inner(inner) => node = inner.children.get(inner.place(key))?.node.as_ref(),
                 Node::Leaf(leaf) => {
                     let at = leaf.find(key).ok()?;
-                    return leaf.entries.get(at).map(|entry| &entry.value);
+                    return leaf.entries.get(at);
                 }
             }
         }
     }
 
     /// Changes the value at `key` in place, or adds the one `change` makes when there is none.
-    pub(crate) fn upsert(
-        &mut self,
-        key: &[u8],
-        change: impl FnOnce(Option<&mut V>) -> Option<(Bytes, V)>,
-    ) {
+    pub(crate) fn upsert(&mut self, key: &[u8], change: impl FnOnce(Option<&mut V>) -> Option<V>) {
         if let Some((bound, right)) = self.root.upsert(key, change) {
-            let least = Bytes::new();
+            let least = Arc::from([]);
             let left = std::mem::replace(
                 &mut self.root,
                 Child::new(Node::Leaf(Leaf::new(Vec::new())), Summary::default()),
@@ -174,7 +175,7 @@ impl<V: Weigh> Tree<V> {
     }
 }
 
-impl<V: Weigh> Child<V> {
+impl<V: Weigh + Keyed> Child<V> {
     fn new(node: Node<V>, summary: Summary) -> Self {
         Child {
             node: Arc::new(node),
@@ -186,8 +187,8 @@ impl<V: Weigh> Child<V> {
     fn upsert(
         &mut self,
         key: &[u8],
-        change: impl FnOnce(Option<&mut V>) -> Option<(Bytes, V)>,
-    ) -> Option<(Bytes, Child<V>)> {
+        change: impl FnOnce(Option<&mut V>) -> Option<V>,
+    ) -> Option<(Arc<[u8]>, Child<V>)> {
         match Arc::make_mut(&mut self.node) {
             Node::Leaf(leaf) => leaf.upsert(&mut self.summary, key, change),
             Node::Inner(inner) => {
@@ -216,7 +217,7 @@ impl<V: Weigh> Child<V> {
                 if let Ok(at) = leaf.find(key) {
                     let gone = leaf.entries.remove(at);
                     leaf.heads.remove(at);
-                    self.summary.weight -= gone.value.weight();
+                    self.summary.weight -= gone.weight();
                 }
             }
             Node::Inner(inner) => {
@@ -238,9 +239,9 @@ impl<V: Weigh> Child<V> {
             Node::Leaf(leaf) => leaf
                 .entries
                 .iter()
-                .filter(|entry| start.is_none_or(|start| start <= entry.key.as_ref()))
-                .filter(|entry| end.is_none_or(|end| entry.key.as_ref() < end))
-                .map(|entry| entry.value.weight_at(at))
+                .filter(|entry| start.is_none_or(|start| start <= entry.key()))
+                .filter(|entry| end.is_none_or(|end| entry.key() < end))
+                .map(|entry| entry.weight_at(at))
                 .sum(),
             Node::Inner(inner) => {
                 let first = start.map_or(0, |key| inner.place(key));
@@ -273,7 +274,7 @@ impl<V: Weigh> Child<V> {
     }
 
     /// Takes in the right neighbour, whose least key is no less than `bound`.
-    fn absorb(&mut self, bound: Bytes, right: Child<V>) {
+    fn absorb(&mut self, bound: Arc<[u8]>, right: Child<V>) {
         match (Arc::make_mut(&mut self.node), right.node.as_ref()) {
             (Node::Leaf(leaf), Node::Leaf(more)) => {
                 leaf.entries.extend(more.entries.iter().cloned());
@@ -294,19 +295,19 @@ impl<V: Weigh> Child<V> {
     }
 }
 
-impl<V: Weigh> Inner<V> {
+impl<V: Weigh + Keyed> Inner<V> {
     /// Which child a key belongs to.
     fn place(&self, key: &[u8]) -> usize {
         let Bounds { heads, keys } = self.bounds.as_ref();
         // The first bound stands for "less than all", whatever it says.
-        let at = |place: usize| keys.get(place + 1).map_or(&b""[..], Bytes::as_ref);
+        let at = |place: usize| keys.get(place + 1).map_or(&b""[..], Arc::as_ref);
         match heads.search(key, at) {
             Ok(place) => place + 1,
             Err(below) => below,
         }
     }
 
-    fn change_bounds<T>(&mut self, change: impl FnOnce(&mut Vec<Bytes>) -> T) -> T {
+    fn change_bounds<T>(&mut self, change: impl FnOnce(&mut Vec<Arc<[u8]>>) -> T) -> T {
         let bounds = Arc::make_mut(&mut self.bounds);
         let answer = change(&mut bounds.keys);
         bounds.heads = Bounds::heads(&bounds.keys);
@@ -322,7 +323,7 @@ impl<V: Weigh> Inner<V> {
         sum
     }
 
-    fn split(&mut self) -> Option<(Bytes, Child<V>)> {
+    fn split(&mut self) -> Option<(Arc<[u8]>, Child<V>)> {
         if self.children.len() <= INNER_MAX {
             return None;
         }
@@ -368,18 +369,18 @@ impl<V: Weigh> Inner<V> {
 }
 
 impl Bounds {
-    fn new(keys: Vec<Bytes>) -> Self {
+    fn new(keys: Vec<Arc<[u8]>>) -> Self {
         let heads = Bounds::heads(&keys);
         Bounds { heads, keys }
     }
 
-    fn heads(keys: &[Bytes]) -> Heads {
-        Heads::of(keys.iter().skip(1).map(Bytes::as_ref))
+    fn heads(keys: &[Arc<[u8]>]) -> Heads {
+        Heads::of(keys.iter().skip(1).map(Arc::as_ref))
     }
 }
 
-impl<V: Weigh> Leaf<V> {
-    fn new(entries: Vec<Arc<Entry<V>>>) -> Self {
+impl<V: Weigh + Keyed> Leaf<V> {
+    fn new(entries: Vec<V>) -> Self {
         let mut leaf = Leaf {
             heads: Heads::default(),
             entries,
@@ -389,12 +390,12 @@ impl<V: Weigh> Leaf<V> {
     }
 
     fn note(&mut self) {
-        self.heads = Heads::of(self.entries.iter().map(|entry| entry.key.as_ref()));
+        self.heads = Heads::of(self.entries.iter().map(Keyed::key));
     }
 
     fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let at = |place: usize| match self.entries.get(place) {
-            Some(entry) => entry.key.as_ref(),
+            Some(entry) => entry.key(),
             None => &b""[..],
         };
         self.heads.search(key, at)
@@ -404,38 +405,38 @@ impl<V: Weigh> Leaf<V> {
         &mut self,
         summary: &mut Summary,
         key: &[u8],
-        change: impl FnOnce(Option<&mut V>) -> Option<(Bytes, V)>,
-    ) -> Option<(Bytes, Child<V>)> {
+        change: impl FnOnce(Option<&mut V>) -> Option<V>,
+    ) -> Option<(Arc<[u8]>, Child<V>)> {
         match self.find(key) {
             Ok(at) => {
-                let entry = Arc::make_mut(self.entries.get_mut(at)?);
-                let before = entry.value.weight();
-                let _unused = change(Some(&mut entry.value));
-                summary.weight = summary.weight - before + entry.value.weight();
-                summary.stamp = summary.stamp.max(entry.value.stamp());
+                let value = self.entries.get_mut(at)?;
+                let before = value.weight();
+                let _unused = change(Some(value));
+                summary.weight = summary.weight - before + value.weight();
+                summary.stamp = summary.stamp.max(value.stamp());
                 None
             }
             Err(at) => {
-                let (key, value) = change(None)?;
+                let value = change(None)?;
                 summary.weight += value.weight();
                 summary.stamp = summary.stamp.max(value.stamp());
-                self.insert(at, Entry { key, value });
+                self.insert(at, value);
                 self.split(at, summary)
             }
         }
     }
 
-    fn insert(&mut self, at: usize, entry: Entry<V>) {
+    fn insert(&mut self, at: usize, value: V) {
         let other = self.entries.first();
-        let is_noted = other.is_some_and(|other| self.heads.insert(at, &entry.key, &other.key));
-        self.entries.insert(at, Arc::new(entry));
+        let is_noted = other.is_some_and(|other| self.heads.insert(at, value.key(), other.key()));
+        self.entries.insert(at, value);
         if !is_noted {
             self.note();
         }
     }
 
     /// Splits a leaf that grew too large at `grown`.
-    fn split(&mut self, grown: usize, summary: &mut Summary) -> Option<(Bytes, Child<V>)> {
+    fn split(&mut self, grown: usize, summary: &mut Summary) -> Option<(Arc<[u8]>, Child<V>)> {
         if self.entries.len() <= LEAF_MAX {
             return None;
         }
@@ -447,11 +448,13 @@ impl<V: Weigh> Leaf<V> {
             self.entries.len() / 2
         };
         let right = self.entries.split_off(cut);
+        // It may stay as it is for good: no room that nothing fills.
+        self.entries.shrink_to_fit();
         self.note();
-        let bound = right.first()?.key.clone();
-        let stamp = right.iter().map(|entry| entry.value.stamp()).max();
+        let bound = Arc::from(right.first()?.key());
+        let stamp = right.iter().map(Weigh::stamp).max();
         let moved = Summary {
-            weight: right.iter().map(|entry| entry.value.weight()).sum(),
+            weight: right.iter().map(Weigh::weight).sum(),
             stamp: stamp.unwrap_or(0),
         };
         summary.weight -= moved.weight;
@@ -462,13 +465,13 @@ impl<V: Weigh> Leaf<V> {
 /// A walk in key order.
 pub(crate) struct Walk<'a, V> {
     above: Vec<std::slice::Iter<'a, Child<V>>>,
-    leaf: std::slice::Iter<'a, Arc<Entry<V>>>,
+    leaf: std::slice::Iter<'a, V>,
     end: Option<&'a [u8]>,
     /// The revision read, or none to see dead entries too.
     at: Option<u64>,
 }
 
-impl<'a, V: Weigh> Walk<'a, V> {
+impl<'a, V: Weigh + Keyed> Walk<'a, V> {
     fn seek(&mut self, root: &'a Child<V>, start: &[u8]) {
         let mut node = root.node.as_ref();
         loop {
@@ -513,18 +516,19 @@ impl<'a, V: Weigh> Walk<'a, V> {
     }
 }
 
-impl<'a, V: Weigh> Iterator for Walk<'a, V> {
-    type Item = (&'a Bytes, &'a V);
+impl<'a, V: Weigh + Keyed> Iterator for Walk<'a, V> {
+    type Item = (&'a [u8], &'a V);
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(entry) = self.leaf.next() {
-                if self.end.is_some_and(|end| end <= entry.key.as_ref()) {
+            if let Some(value) = self.leaf.next() {
+                let key = value.key();
+                if self.end.is_some_and(|end| end <= key) {
                     self.above.clear();
                     self.leaf = [].iter();
                     return None;
                 }
-                return Some((&entry.key, &entry.value));
+                return Some((key, value));
             }
             if !self.advance() {
                 return None;

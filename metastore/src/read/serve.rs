@@ -5,8 +5,6 @@
 
 use std::collections::HashMap;
 
-use bytes::Bytes;
-
 use crate::cold::{Kept, load};
 use crate::faults::{Fault, injected};
 use crate::index::{History, Version};
@@ -32,12 +30,12 @@ pub(crate) fn serve(state: &State, query: &Range) -> Result<RangeAnswer, Error> 
         let made = loaded.entry(record.mod_revision()).or_default();
         made.push(record);
     }
-    gather(state, query, |key, kept| {
+    gather(state, query, |kept| {
         let made = loaded.get(&kept.mod_revision());
-        let found = made.and_then(|made| made.iter().find(|record| record.key() == key));
+        let found = made.and_then(|made| made.iter().find(|record| record.key() == kept.key()));
         // The state has not changed since the look, so nothing is missing that was cold then.
         let found = found.cloned().or_else(|| kept.resident());
-        found.unwrap_or_else(|| kept.bare(key))
+        found.unwrap_or_else(|| kept.bare())
     })
 }
 
@@ -48,12 +46,12 @@ pub(crate) fn serve(state: &State, query: &Range) -> Result<RangeAnswer, Error> 
 /// `Future`, `Compacted`, `EmptyKey`, as [`serve`].
 pub(crate) fn look(state: &State, query: &Range) -> Result<(RangeAnswer, Vec<Kept>), Error> {
     let mut cold = Vec::new();
-    let answer = gather(state, query, |key, kept| {
+    let answer = gather(state, query, |kept| {
         kept.resident().unwrap_or_else(|| {
             if query.projection == Projection::Full {
                 cold.push(kept.clone());
             }
-            kept.bare(key)
+            kept.bare()
         })
     })?;
     Ok((answer, cold))
@@ -63,7 +61,7 @@ pub(crate) fn look(state: &State, query: &Range) -> Result<(RangeAnswer, Vec<Kep
 fn gather(
     state: &State,
     query: &Range,
-    mut whole: impl FnMut(&Bytes, &Kept) -> Record,
+    whole: impl FnMut(&Kept) -> Record,
 ) -> Result<RangeAnswer, Error> {
     let at = check(state, query)?;
     let mut answer = RangeAnswer {
@@ -75,7 +73,7 @@ fn gather(
         answer.count = u64::from(found.is_some());
         if query.projection != Projection::CountOnly {
             let found = found.filter(|kept| is_within(query, kept));
-            answer.records.extend(found.map(|kept| whole(key, kept)));
+            answer.records.extend(found.map(whole));
         }
         return Ok(answer);
     }
@@ -85,10 +83,10 @@ fn gather(
         return Ok(answer);
     }
     let walk = state.index.range(start, end, at.get());
-    let mut kepts = walk.filter_map(|(key, history)| Some((key, seen(history, at)?)));
+    let mut kepts = walk.filter_map(|(_, history)| seen(history, at));
     if needs_all(query) {
-        let kept = kepts.filter(|(_, kept)| is_within(query, kept));
-        let mut all: Vec<Record> = kept.map(|(key, kept)| whole(key, kept)).collect();
+        let kept = kepts.filter(|kept| is_within(query, kept));
+        let mut all: Vec<Record> = kept.map(whole).collect();
         if let Some(sort) = query.sort {
             order(&mut all, sort);
         }
@@ -102,9 +100,7 @@ fn gather(
     answer.more = page < present;
     answer.records.reserve_exact(page);
     let page = kepts.by_ref().take(page);
-    answer
-        .records
-        .extend(page.map(|(key, kept)| whole(key, kept)));
+    answer.records.extend(page.map(whole));
     if injected(Fault::CountIsPage) {
         answer.count = answer.records.len() as u64;
     }

@@ -80,10 +80,7 @@ impl Sequencer {
         let chunks = chunks.unwrap_or_default();
         let mut is_over = chunks.is_empty();
         for chunk in &chunks {
-            let start = chunk
-                .changes
-                .partition_point(|c| c.revision < mark.revision);
-            let from_mark = chunk.changes.get(start..).unwrap_or_default();
+            let from_mark = chunk.changes_from(mark.revision);
             for change in from_mark.iter().skip(mark.done) {
                 if change.revision > floor {
                     is_over = true;

@@ -258,7 +258,7 @@ impl Run<'_> {
             let kept = || previous.and_then(Kept::resident);
             let value = match &put.value {
                 Some(value) => value,
-                None => &kept().map(|kept| kept.value().clone()).unwrap_or_default(),
+                None => &kept().map(|kept| kept.value_bytes()).unwrap_or_default(),
             };
             let kept = || previous.map_or(LeaseId::NONE, Kept::lease);
             let lease = put.lease.unwrap_or_else(kept);
@@ -292,7 +292,7 @@ impl Run<'_> {
                 query.projection = Projection::KeysOnly;
                 query.at = At::Latest;
                 let found = serve::serve(self.state, &query).unwrap_or_default();
-                let keys = found.records.iter().map(|record| record.key().clone());
+                let keys = found.records.iter().map(Record::key_bytes);
                 keys.collect()
             }
         };
@@ -372,7 +372,7 @@ fn compares(
                 cold.push(kept.clone());
                 return true;
             };
-            let ordering = record.value().cmp(given);
+            let ordering = record.value().cmp(given.as_ref());
             if let Kept::Cell(_) = kept {
                 held.push(record);
             }

@@ -321,7 +321,7 @@ async fn case_14_compaction_claim() {
     let lost = claim(0, 0).await.unwrap();
     assert!(!lost.succeeded);
     let record = found(&lost).unwrap();
-    assert_eq!((record.version(), record.value()), (1, &bytes("0")));
+    assert_eq!((record.version(), record.value()), (1, &b"0"[..]));
     assert!(claim(1, start).await.unwrap().succeeded);
     store.compact(rev(start)).await.unwrap();
     let events = take(&mut watcher, 2).await;
@@ -355,13 +355,10 @@ async fn kept_values_and_leases_need_a_key() {
     keep(Some("v"), Some(LeaseId(7))).await.unwrap();
     keep(Some("w"), None).await.unwrap();
     let record = read(&store, key("/k")).records[0].clone();
-    assert_eq!((record.value(), record.lease()), (&bytes("w"), LeaseId(7)));
+    assert_eq!((record.value(), record.lease()), (&b"w"[..], LeaseId(7)));
     keep(None, Some(LeaseId::NONE)).await.unwrap();
     let record = read(&store, key("/k")).records[0].clone();
-    assert_eq!(
-        (record.value(), record.lease()),
-        (&bytes("w"), LeaseId::NONE)
-    );
+    assert_eq!((record.value(), record.lease()), (&b"w"[..], LeaseId::NONE));
     assert!(store.lease_remaining(LeaseId(7)).unwrap().keys.is_empty());
 }
 

@@ -208,7 +208,7 @@ pub(crate) async fn until(store: &Store, what: &str, holds: impl Fn(&Store) -> b
 
 /// An event in one line: `+key@rev create/mod/version value (previous)`.
 pub(crate) fn line(event: &Event) -> String {
-    let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let previous = event.previous.as_ref().map(|record| text(record.value()));
     let previous = previous.unwrap_or_else(|| "-".to_owned());
     match &event.change {

@@ -183,7 +183,7 @@ fn within<'a>(
 
 fn held(record: &Record) -> Held {
     Held {
-        value: record.value().clone(),
+        value: record.value_bytes(),
         create: record.create_revision().get(),
         modified: record.mod_revision().get(),
         version: record.version(),
@@ -196,7 +196,11 @@ fn words(answer: &TxnAnswer, out: &mut Vec<String>) {
     for answer in &answer.answers {
         match answer {
             OpAnswer::Range(range) => {
-                let all: Vec<_> = range.records.iter().map(|r| (r.key(), held(r))).collect();
+                let all: Vec<_> = range
+                    .records
+                    .iter()
+                    .map(|r| (r.key_bytes(), held(r)))
+                    .collect();
                 out.push(format!("{all:?}"));
             }
             OpAnswer::Put(previous) => out.push(format!("{:?}", previous.as_ref().map(held))),
@@ -435,7 +439,7 @@ impl Run {
         let given: Vec<_> = answer
             .records
             .iter()
-            .map(|r| (r.key().clone(), held(r)))
+            .map(|r| (r.key_bytes(), held(r)))
             .collect();
         let page = expected.len().min(limit);
         assert_eq!(given, expected[..page]);
@@ -492,7 +496,7 @@ impl Run {
             };
             for event in batch.events {
                 let at = event.change.revision().get();
-                let name = event.change.key().clone();
+                let name = Bytes::copy_from_slice(event.change.key());
                 let put = match &event.change {
                     Change::Put(record) => Some(held(record)),
                     Change::Delete { .. } => None,

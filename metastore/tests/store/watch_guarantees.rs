@@ -173,7 +173,7 @@ async fn observe(store: Store, range: KeyRange, start: u64, end: u64, pauses: u6
 }
 
 fn value_of(record: &Option<Record>) -> Option<Bytes> {
-    record.as_ref().map(|record| record.value().clone())
+    record.as_ref().map(|record| record.value_bytes())
 }
 
 fn check_order(seen: &Seen) {
@@ -198,7 +198,7 @@ fn check_order(seen: &Seen) {
                 assert!(revision > mark, "{ATOMIC}: revision {revision} was split");
             }
             assert!(
-                last.1.insert(event.change.key().clone()),
+                last.1.insert(Bytes::copy_from_slice(event.change.key())),
                 "{UNIQUE}: {}",
                 line(event)
             );
@@ -244,7 +244,10 @@ fn check_event(
     truth: &Truth,
     expected: &mut BTreeMap<(u64, Bytes), Option<Bytes>>,
 ) {
-    let (name, revision) = (event.change.key().clone(), event.change.revision());
+    let (name, revision) = (
+        Bytes::copy_from_slice(event.change.key()),
+        event.change.revision(),
+    );
     let value = expected.remove(&(revision.get(), name.clone()));
     let before = truth.before(&name, revision.get());
     match (&event.change, value) {

@@ -231,9 +231,9 @@ impl Watching {
         }
         let telling = Telling {
             told: Told::Added,
-            value: record.value().clone(),
+            value: record.value_bytes(),
             revision: record.mod_revision(),
-            key: record.key().clone(),
+            key: record.key_bytes(),
         };
         let Form::Plain = self.form else {
             return self.tell(&telling, out);

@@ -176,7 +176,7 @@ impl Storage {
             };
             let wanted = cursor.limit.map(|limit| limit - records.len());
             let mut unseen = remaining(&answer);
-            let last_read = answer.records.last().map(|r| r.key().clone());
+            let last_read = answer.records.last().map(Record::key_bytes);
             if selectors.is_empty() {
                 records = answer.records;
             } else {
@@ -248,7 +248,7 @@ fn refuse(token: &str, error: &Error) -> Refusal {
     refusal
 }
 
-fn token_after(prefix: &str, last: &Bytes, revision: Revision) -> String {
+fn token_after(prefix: &str, last: &[u8], revision: Revision) -> String {
     let rest = last.get(prefix.len()..).unwrap_or_default();
     let start = format!("{}\0", String::from_utf8_lossy(rest));
     write_token(revision.to_wire(), start)

@@ -132,7 +132,7 @@ pub struct Stored {
 impl From<&Record> for Stored {
     fn from(record: &Record) -> Self {
         Stored {
-            value: record.value().clone(),
+            value: record.value_bytes(),
             revision: record.mod_revision(),
         }
     }

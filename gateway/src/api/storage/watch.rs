@@ -67,15 +67,15 @@ pub fn whole(event: &Event) -> Result<Telling, HistoryLost> {
             } else {
                 Told::Modified
             },
-            value: record.value().clone(),
+            value: record.value_bytes(),
             revision: record.mod_revision(),
-            key: record.key().clone(),
+            key: record.key_bytes(),
         }),
         Change::Delete { key, revision } => {
             let last = event.previous.as_ref().ok_or(HistoryLost)?;
             Ok(Telling {
                 told: Told::Deleted,
-                value: last.value().clone(),
+                value: last.value_bytes(),
                 revision: *revision,
                 key: key.clone(),
             })
@@ -113,7 +113,7 @@ pub fn selected(
         (true, false) => Told::Deleted,
     };
     if let (Told::Deleted, Some(before)) = (telling.told, &event.previous) {
-        telling.value = before.value().clone();
+        telling.value = before.value_bytes();
     }
     Ok(Some(telling.clone()))
 }

@@ -8,6 +8,7 @@ use super::*;
 
 #[derive(Clone, Debug, PartialEq)]
 struct Item {
+    key: Vec<u8>,
     live: bool,
     stamp: u64,
 }
@@ -24,13 +25,20 @@ impl Weigh for Item {
     }
 }
 
-fn put(tree: &mut Tree<Item>, key: &[u8], item: Item) {
-    tree.upsert(key, |present| match present {
+impl Keyed for Item {
+    fn key(&self) -> &[u8] {
+        &self.key
+    }
+}
+
+fn put(tree: &mut Tree<Item>, item: Item) {
+    let key = item.key.clone();
+    tree.upsert(&key, |present| match present {
         Some(value) => {
             *value = item;
             None
         }
-        None => Some((Bytes::copy_from_slice(key), item)),
+        None => Some(item),
     });
 }
 
@@ -73,6 +81,11 @@ fn key(number: u16) -> [u8; 2] {
     number.to_be_bytes()
 }
 
+fn item(number: u16, live: bool, stamp: u64) -> Item {
+    let key = key(number).to_vec();
+    Item { key, live, stamp }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
@@ -88,8 +101,8 @@ proptest! {
             let stamp = stamp as u64 + 1;
             match step {
                 Step::Put(number, live) => {
-                    let item = Item { live: *live, stamp };
-                    put(&mut tree, &key(*number), item.clone());
+                    let item = item(*number, *live, stamp);
+                    put(&mut tree, item.clone());
                     model.insert(key(*number).to_vec(), item);
                 }
                 Step::Remove(number) => {
@@ -132,17 +145,41 @@ proptest! {
 }
 
 #[test]
+fn a_tree_of_sorted_values_is_one_that_grew() {
+    for count in [0u16, 1, 15, 16, 17, 512, 513, 16 * 32 * 3 + 1, 20_000] {
+        let mut builder = Builder::default();
+        let mut grown = Tree::new();
+        for number in 0..count {
+            let item = item(number, number % 3 > 0, u64::from(number));
+            builder.push(item.clone());
+            put(&mut grown, item);
+        }
+        let mut built = builder.finish();
+        check_depth(&built.root.node);
+        assert_eq!(built.root.summary, grown.root.summary, "{count}");
+        assert!(built.iter().eq(grown.iter()), "{count}");
+        for number in (0..count).step_by(7) {
+            assert_eq!(built.get(&key(number)), grown.get(&key(number)));
+            assert_eq!(
+                built.count(&key(number), None, 99),
+                grown.count(&key(number), None, 99)
+            );
+            put(&mut built, item(number, true, 1 << 40));
+            assert!(built.remove(&key(number)));
+        }
+        check_depth(&built.root.node);
+        assert_eq!(
+            built.iter().count(),
+            usize::from(count) - usize::from(count).div_ceil(7)
+        );
+    }
+}
+
+#[test]
 fn a_copy_keeps_what_it_saw() {
     let mut tree = Tree::new();
     for number in 0..1000u16 {
-        put(
-            &mut tree,
-            &key(number),
-            Item {
-                live: true,
-                stamp: 1,
-            },
-        );
+        put(&mut tree, item(number, true, 1));
     }
     let copy = tree.clone();
     for number in 0..1000u16 {
@@ -157,7 +194,7 @@ fn a_walk_passes_dead_subtrees() {
     let mut tree = Tree::new();
     for number in 0..2000u16 {
         let live = !(10..=1990).contains(&number);
-        put(&mut tree, &key(number), Item { live, stamp: 1 });
+        put(&mut tree, item(number, live, 1));
     }
     // Leaves are pruned as a whole: at most the dead of the leaves at both edges are seen.
     let walked = tree.range(b"", None, 1).count();
