@@ -10,7 +10,8 @@ set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 : "${SLUICE:?run by run.sh}" "${OUT:?}" "${SUMMARY:?}"
 
-# The suite builds its parts itself, with flags of its own.
+# The suite builds its parts itself, with flags of its own. The whole workspace's, as `make test`
+# does: for one package the dependencies would be built once more, with other features.
 unset GOFLAGS
 worst=0 upgraded=
 for version in ${PLANE_VERSIONS:-1.36.2 1.35.4 1.37.2}; do
@@ -19,7 +20,7 @@ for version in ${PLANE_VERSIONS:-1.36.2 1.35.4 1.37.2}; do
     without=(${upgraded:+--skip apiservers_are_upgraded})
     say "plane: Kubernetes $version, see $log"
     (cd "$ROOT" && SLUICE_EXPECT_PARTS=1 SLUICE_K8S_VERSION=$version SLUICE_PLANE_SECONDS=${PLANE_SECONDS:-180} \
-        cargo test --locked -p sluice-e2e --test plane -- --nocapture --test-threads=1 \
+        cargo test --locked --workspace --test plane -- --nocapture --test-threads=1 \
         ${RUN:+"$RUN"} "${without[@]}") >"$log" 2>&1 || worst=1
     upgraded=1
     # "test NAME ... ok", but what a test says stands between.
