@@ -228,11 +228,15 @@ impl Watcher {
             .family
             .is_some_and(|family| family.mask() & chunk.mask == 0)
         {
-            self.next = chunk.last.next();
+            self.next = chunk.last.min(state.revision).next();
             return Ok(1);
         }
         let mut looked = 0;
         for stored in chunk.changes_from(self.next).iter() {
+            // Gathered keys may be ahead of what is visible.
+            if stored.revision > state.revision {
+                break;
+            }
             let is_new = stored.revision != self.next.prev();
             if is_new && (events.len() >= BATCH_EVENTS || missing.is_much()) {
                 self.next = stored.revision;
@@ -249,7 +253,7 @@ impl Watcher {
             }
             self.next = stored.revision.next();
         }
-        self.next = chunk.last.next();
+        self.next = chunk.last.min(state.revision).next();
         Ok(looked)
     }
 
