@@ -298,12 +298,13 @@ async fn connection(
                     let site = port.site(name.as_deref(), peer);
                     connection::serve(stream, peer, site).await;
                 }
-                // A kube-apiserver that starts leaves dozens of such behind.
-                Ok(Err(error)) if error.kind() == ErrorKind::UnexpectedEof => {
-                    tracing::debug!(%peer, "an etcd client left before its handshake");
+                // What is said by TLS comes as this kind, and all else of the connection: a
+                // kube-apiserver that starts leaves dozens of those behind.
+                Ok(Err(error)) if error.kind() == ErrorKind::InvalidData => {
+                    tracing::info!(%peer, %error, "refused an etcd client's handshake");
                 }
                 Ok(Err(error)) => {
-                    tracing::info!(%peer, %error, "refused an etcd client's handshake");
+                    tracing::debug!(%peer, %error, "an etcd client left before its handshake");
                 }
                 Err(_elapsed) => {
                     tracing::info!(%peer, "an etcd client's handshake took too long");
