@@ -63,7 +63,14 @@ pub(crate) async fn the_store_is_killed_under_informers(parts: &Parts, plane: &m
     assert_eq!(plane.ended(), Vec::<String>::new(), "parts that ended");
 }
 
-fn informer(parts: &Parts, home: &Path, kubectl: &Kubectl, space: &str, streams: &str) -> Process {
+/// client-go's informers beside writers of what they watch; ends well when they saw all of it.
+pub(crate) fn informer(
+    parts: &Parts,
+    home: &Path,
+    kubectl: &Kubectl,
+    space: &str,
+    streams: &str,
+) -> Process {
     let mut command = Command::new(parts.path("informer"));
     command
         .env("KUBE_FEATURE_WatchListClient", streams)
@@ -73,7 +80,7 @@ fn informer(parts: &Parts, home: &Path, kubectl: &Kubectl, space: &str, streams:
     Process::start(space, home, &mut command)
 }
 
-async fn written(client: &Process, wanted: usize) {
+pub(crate) async fn written(client: &Process, wanted: usize) {
     let what = format!("{} to have {wanted} writes", client.log.display());
     eventually(&what, LIMIT, || async {
         let said = std::fs::read_to_string(&client.log).unwrap();

@@ -13,7 +13,7 @@ use sluice_e2e::plane::{PARTS, Plane, PlaneOptions};
 use sluice_e2e::process::eventually;
 use tokio::task::JoinHandle;
 
-use crate::faults::{filled, leaders};
+use crate::faults::{filled, informer, leaders, written};
 use crate::work::{make, nodes_become_ready, running};
 use crate::{Clock, LIMIT, lists, options, parts, storage, work};
 
@@ -63,7 +63,7 @@ async fn leases_hold_while_the_store_is_killed_each_20_seconds() {
         let killed = Instant::now();
         plane.kill_store().await;
         kills += 1;
-        written(&plane.apiservers[0].direct, kills).await;
+        takes_a_write(&plane.apiservers[0].direct, kills).await;
         let without = killed.elapsed();
         longest = longest.max(without);
         let image = format!("web=web:{}", kills + 2);
@@ -96,7 +96,7 @@ async fn leases_hold_while_the_store_is_killed_each_20_seconds() {
 }
 
 /// Waits until a write is taken.
-async fn written(client: &Client, n: usize) {
+async fn takes_a_write(client: &Client, n: usize) {
     let path = "/api/v1/namespaces/default/configmaps";
     eventually("a write after the kill", LIMIT, || async {
         let object = json!({"metadata": {"generateName": format!("kill-{n}-")}}).to_string();
@@ -209,8 +209,8 @@ async fn apiservers_are_upgraded_one_by_one_on_the_same_data() {
     let versions: Vec<&str> = versions.split_whitespace().collect();
     let mut all = Vec::new();
     for version in &versions {
-        let Some((of, rest)) = Parts::find_kubernetes(version, &own).zip(Parts::find(&PARTS))
-        else {
+        let rest = Parts::find(&[&PARTS[..], &["informer"]].concat());
+        let Some((of, rest)) = Parts::find_kubernetes(version, &own).zip(rest) else {
             return;
         };
         all.push(rest.with(of));
@@ -226,7 +226,7 @@ async fn apiservers_are_upgraded_one_by_one_on_the_same_data() {
     check(&plane, versions[0]).await;
     clock.lap(versions[0]);
     for (version, parts) in versions.iter().zip(&all).skip(1) {
-        upgrade(&mut plane, parts).await;
+        upgrade(&mut plane, parts, version).await;
         check(&plane, version).await;
         assert_eq!(self::kept(&plane), kept, "what was made before the upgrade");
         clock.lap(version);
@@ -245,9 +245,14 @@ fn kept(plane: &Plane) -> String {
     gadgets
 }
 
-/// One apiserver after the other, then those that must not be newer than they are.
-async fn upgrade(plane: &mut Plane, parts: &Parts) {
-    for n in 0..plane.apiservers.len() {
+/// One apiserver after the other, then those that must not be newer than they are. Informers whose
+/// apiserver goes away go on at the newer one and miss nothing.
+async fn upgrade(plane: &mut Plane, parts: &Parts, version: &str) {
+    for (n, streams) in (0..plane.apiservers.len()).zip(["true", "false"]) {
+        let space = format!("upgraded-{n}-to-{}", version.replace('.', "-"));
+        plane.kubectl[n].ok(&["create", "namespace", &space]);
+        let mut client = informer(parts, &plane.dir, &plane.kubectl[n], &space, streams);
+        written(&client, 100).await;
         plane.apiservers[n].terminate();
         plane.apiservers[n].change_version(parts);
         plane.apiservers[n].start();
@@ -259,6 +264,10 @@ async fn upgrade(plane: &mut Plane, parts: &Parts) {
         let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap());
         let other = &plane.apiservers[1 - n].direct;
         assert_eq!(other.once("GET", &path, "").await.unwrap().json(), made);
+        let status = client.wait_exit(LIMIT);
+        let said = client.log_tail(6);
+        assert!(status.success(), "{said}");
+        println!("informers: {}", said.lines().last().unwrap_or_default());
     }
     for component in plane.managers.iter_mut().chain([&mut plane.scheduler]) {
         component.kill();
