@@ -15,6 +15,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+use super::beginning::Opened;
 use super::framing::{Framer, Framing};
 use crate::body::{Body, BodyError};
 use crate::clock;
@@ -57,14 +58,13 @@ impl Hold {
 }
 
 /// The body of any answer that is not a stream of events.
-pub(super) fn plain(incoming: Incoming, hold: Hold) -> Body {
-    if incoming.is_end_stream() {
+pub(super) fn plain(opened: Opened, hold: Hold) -> Body {
+    if opened.is_spent() {
         return Body::Empty;
     }
-    Body::boxed(Plain {
-        incoming,
-        hold: Some(hold),
-    })
+    // The endpoint is done with what is at hand whole.
+    let hold = (!opened.is_over()).then_some(hold);
+    Body::boxed(Plain { opened, hold })
 }
 
 /// The body of a watch.
@@ -99,7 +99,7 @@ fn framing(headers: &HeaderMap) -> Framing {
 }
 
 struct Plain {
-    incoming: Incoming,
+    opened: Opened,
     hold: Option<Hold>,
 }
 
@@ -111,14 +111,29 @@ impl HttpBody for Plain {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
+        let this = &mut *self;
+        let opened = &mut this.opened;
+        if let Some(data) = opened.beginning.pop() {
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        if opened.is_over() {
+            this.hold = None;
+            let trailers = opened.beginning.trailers().map(Frame::trailers);
+            return Poll::Ready(trailers.map(Ok));
+        }
+        match ready!(Pin::new(&mut opened.incoming).poll_frame(cx)) {
             Some(Ok(frame)) => Poll::Ready(Some(Ok(frame))),
             None => {
-                self.hold = None;
+                this.hold = None;
+                Poll::Ready(None)
+            }
+            // Only its end is missing.
+            Some(Err(_)) if opened.is_whole() => {
+                this.hold = None;
                 Poll::Ready(None)
             }
             Some(Err(error)) => {
-                if let Some(hold) = self.hold.take() {
+                if let Some(hold) = this.hold.take() {
                     hold.observe_break(&error);
                 }
                 // Without the cause: its reset code is between us and the upstream.
@@ -128,11 +143,16 @@ impl HttpBody for Plain {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.opened.is_spent()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        let held = self.opened.beginning.bytes() as u64;
+        match self.opened.incoming.size_hint().exact() {
+            Some(left) => SizeHint::with_exact(held + left),
+            // The upstream has told no length, and neither do we.
+            None => SizeHint::default(),
+        }
     }
 }
 

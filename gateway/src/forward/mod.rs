@@ -6,11 +6,13 @@
 //!     never left, or refused unseen ....... again elsewhere, any verb
 //!     broke before the head, GET or HEAD .. again elsewhere, within the budget
 //!     broke before the head, else ......... 502: its fate is not known
-//!   head came: stream the body; a broken one is reset, a broken watch ends between two events
+//!     broke before any content of a read's answer: as before its head
+//!   content came: stream the body; a broken one is reset, a broken watch ends between two events
 //! ```
 //! Upgrades take a connection of their own (`upgrade`). The URI's bytes are never touched. It
 //! knows clusters and endpoints, and nothing of rules, limits or audit.
 
+mod beginning;
 mod body;
 mod failure;
 mod framing;
@@ -39,6 +41,7 @@ use crate::upstream::{
     Cluster, IdentityMode, Kept, Lease, LoadClass, Outcome, SendBody, SendFailure, Ticket, Tried,
     View,
 };
+use beginning::Opened;
 use body::Hold;
 use failure::Failure;
 
@@ -187,7 +190,7 @@ impl Outgoing {
         view: &View,
         ticket: &Ticket,
         returned: &mut Option<Box<Request<SendBody>>>,
-    ) -> Result<(Response<Incoming>, Lease), Failure> {
+    ) -> Result<(Response<Opened>, Lease), Failure> {
         let endpoint = &ticket.endpoint;
         let lease = endpoint
             .pool
@@ -214,7 +217,7 @@ impl Outgoing {
             }
         };
         match sent {
-            Ok(response) => Ok((response, lease)),
+            Ok(response) => Ok((self.open(response).await?, lease)),
             Err(SendFailure::NeverSent(request)) => {
                 *returned = Some(request);
                 Err(Failure::NeverSent)
@@ -222,6 +225,18 @@ impl Outgoing {
             Err(SendFailure::Refused { .. }) => Err(Failure::Refused),
             Err(SendFailure::Broken(error)) => Err(Failure::Broken(error)),
         }
+    }
+
+    /// What is asked for with GET and ends is waited for: see `beginning`.
+    async fn open(&self, response: Response<Incoming>) -> Result<Response<Opened>, Failure> {
+        let is_held = self.method == Method::GET && !self.shape.is_long_running;
+        let (parts, incoming) = response.into_parts();
+        let opened = if is_held {
+            Opened::held(incoming).await.map_err(Failure::Broken)?
+        } else {
+            Opened::at_once(incoming)
+        };
+        Ok(Response::from_parts(parts, opened))
     }
 
     fn request(&self) -> Option<Request<SendBody>> {
@@ -297,13 +312,13 @@ impl Outgoing {
         &self,
         view: &View,
         ctx: &RequestContext,
-        response: Response<Incoming>,
+        response: Response<Opened>,
         hold: Hold,
     ) -> Result<Response<Body>, Refusal> {
         if let Some(kept) = &self.content {
             kept.forget();
         }
-        let (mut parts, incoming) = response.into_parts();
+        let (mut parts, opened) = response.into_parts();
         if parts.status.is_redirection() && !self.shape.is_proxied {
             refuse_foreign_redirect(&parts.headers)?;
         }
@@ -319,9 +334,9 @@ impl Outgoing {
         });
         let body = if self.shape.is_watch && parts.status == StatusCode::OK {
             let ending = ctx.connection.drain.ending.clone();
-            body::watch(incoming, hold, &parts.headers, ending)
+            body::watch(opened.incoming, hold, &parts.headers, ending)
         } else {
-            body::plain(incoming, hold)
+            body::plain(opened, hold)
         };
         Ok(Response::from_parts(parts, body))
     }

@@ -21,6 +21,7 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional_with_sizes;
 
+use super::beginning::Opened;
 use super::body::{self, Hold};
 use super::{Served, Tenure, failure, headers};
 use crate::body::Body;
@@ -246,7 +247,7 @@ fn relay(
         return Err(failure::foreign_redirect());
     }
     let hold = Hold::without_lease(view, ticket);
-    let mut response = answer.map(|incoming| body::plain(incoming, hold));
+    let mut response = answer.map(|incoming| body::plain(Opened::at_once(incoming), hold));
     strip_hops(response.headers_mut());
     Ok(response)
 }

@@ -276,6 +276,83 @@ async fn sent_write_that_breaks_is_not_replayed_but_a_read_is() {
     assert!(rig.cluster.counters().retries.load(Ordering::Relaxed) >= 1);
 }
 
+/// Breaks its connection in an answer, at the place that the query names.
+fn breaking_in_an_answer() -> crate::fake::Script {
+    script(|mut exchange| async move {
+        let place = exchange.request.uri().query().unwrap_or_default().to_owned();
+        let mut head = Response::builder();
+        if place == "in-told-content" || place == "in-its-end" {
+            head = head.header("content-length", 4);
+        }
+        let head = head.body(()).unwrap();
+        let mut stream = exchange.respond.send_response(head, false).unwrap();
+        let content: &[u8] = match place.as_str() {
+            "after-head" => b"",
+            "in-its-end" => b"{} \n",
+            "in-much" => &[b'x'; 65_000],
+            _ => b"{",
+        };
+        if !content.is_empty() {
+            let rounds = if place == "in-much" { 4 } else { 1 };
+            for _ in 0..rounds {
+                stream.reserve_capacity(content.len());
+                while stream.capacity() < content.len() {
+                    let _ = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await;
+                }
+                stream
+                    .send_data(Bytes::copy_from_slice(content), false)
+                    .unwrap();
+            }
+        }
+        // Long enough for what was sent to arrive.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        exchange.connection.cut.cancel();
+    })
+}
+
+/// A read whose answer has begun and whose apiserver is killed then: nothing has reached the
+/// client, so another one is asked.
+#[tokio::test]
+async fn answer_that_breaks_at_its_beginning_is_had_elsewhere() {
+    for place in ["after-head", "in-content", "in-told-content"] {
+        let breaker = Fake::start(Options::default(), breaking_in_an_answer()).await;
+        let healthy = Fake::start(Options::default(), fine()).await;
+        let rig = Rig::of([breaker.url(), healthy.url()]).await;
+        rig.probed().await;
+        let mut client = rig.http2().await;
+        while breaker.requests() == 0 {
+            let response = client.get(&format!("{PODS}?{place}")).await;
+            assert_eq!(response.status(), StatusCode::OK, "{place}");
+            assert_eq!(text(response).await, "{}", "{place}");
+        }
+        let view = &rig.cluster.endpoints()[0];
+        assert_eq!(view.failed, 1, "{place}");
+        until(|| rig.cluster.endpoints()[0].in_flight == 0).await;
+    }
+}
+
+/// What has been told whole is whole, though the stream's end is lost; what has been passed on
+/// breaks off; and a write is never sent again.
+#[tokio::test]
+async fn answer_that_breaks_later_is_cut_and_not_asked_for_again() {
+    use http_body_util::BodyExt as _;
+    let breaker = Fake::start(Options::default(), breaking_in_an_answer()).await;
+    let rig = Rig::of([breaker.url()]).await;
+    let mut client = rig.http2().await;
+    let whole = client.get(&format!("{PODS}?in-its-end")).await;
+    assert_eq!(text(whole).await, "{} \n");
+    let much = client.get(&format!("{PODS}?in-much")).await;
+    assert_eq!(much.status(), StatusCode::OK);
+    assert!(much.into_body().collect().await.is_err());
+    let write = post(&format!("{PODS}?after-head"), "{}");
+    let write = client.send(write).await.unwrap();
+    assert!(write.into_body().collect().await.is_err());
+    assert_eq!(breaker.requests(), 3, "each once");
+    // Nobody else to ask: an answer of the gateway's own, and no broken one.
+    let alone = client.get(&format!("{PODS}?after-head")).await;
+    assert_eq!(alone.status(), StatusCode::BAD_GATEWAY);
+}
+
 #[tokio::test]
 async fn missing_answer_is_504_and_a_watch_may_wait() {
     let silent = script(|mut exchange| async move {
