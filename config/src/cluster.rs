@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use crate::address::{EndpointUrl, HostPattern};
+use crate::balance::{Balance, Subset};
 use crate::located::Located;
 use crate::path::FilePath;
 use crate::units::{Count, TimeSpan};
@@ -42,6 +43,12 @@ pub struct ClusterSpec {
     pub default: Located<bool>,
     /// Its apiservers; at least one.
     pub endpoints: Located<Vec<Endpoint>>,
+    /// Parts of the endpoints, to which rules may send requests.
+    #[serde(default)]
+    pub subsets: Vec<Subset>,
+    /// How requests are spread over the endpoints.
+    #[serde(default)]
+    pub balance: Balance,
     /// How the endpoints' certificates are verified; needed for https.
     pub tls: Option<UpstreamTls>,
     /// The gateway's own credential there.
@@ -74,6 +81,13 @@ pub struct Endpoint {
     /// Its share of requests relative to the others'.
     #[serde(default = "default_weight")]
     pub weight: Count,
+    /// Where it stands. Requests stay in the gateway's own zone, the process file's `zone`, while
+    /// half of its endpoints are in good standing; without either, zones do not matter.
+    pub zone: Option<Located<String>>,
+    /// Words by which subsets know it, such as `tier=big`. Exact text: no `*`, no negation; empty:
+    /// known by its URL only.
+    #[serde(default)]
+    pub labels: Vec<Located<String>>,
 }
 
 /// How endpoints' certificates are verified.
@@ -232,7 +246,7 @@ impl Default for Timeouts {
     }
 }
 
-fn default_weight() -> Count {
+pub(crate) fn default_weight() -> Count {
     const { Count::of(1) }
 }
 

@@ -7,6 +7,7 @@
 //! clock. Nothing of a request's path may name these types; they are lowered first.
 
 mod address;
+mod balance;
 mod cluster;
 mod decode;
 mod diagnostic;
@@ -22,6 +23,7 @@ mod units;
 mod validate;
 
 pub use address::{EndpointUrl, HostPattern, ListenAddress, Scheme};
+pub use balance::{Balance, Subset};
 pub use cluster::{
     Breaker, Clients, ClusterSpec, Credentials, Ejection, Endpoint, Health, Identity, IdentityMode,
     Metadata, Timeouts, TokenReview, UpstreamCluster, UpstreamTls,
@@ -38,7 +40,7 @@ pub use process::{
     Admin, Api, Audit, BreakGlass, Etcd, EtcdAccess, GatewayConfig, Listen, Log, LogFormat,
     LogLevel, Metastore, MutualTls, ServerTls, Snapshots,
 };
-pub use rate::{InFlight, KeyField, Match, Mode, Rate, RateRule, RateRules, RateRulesSpec};
+pub use rate::{InFlight, KeyField, Match, Mode, Rate, RateRule, RateRules, RateRulesSpec, SendTo};
 pub use selector::{Glob, Part, ResourceName, Term, Terms, VerbName};
 pub use units::{ByteSize, Count, TimeSpan};
 pub use validate::LOCAL_CLUSTER;

@@ -28,6 +28,8 @@ pub struct GatewayConfig {
     pub api: Option<Located<Api>>,
     /// The folder of rule files.
     pub rules_dir: Option<FilePath>,
+    /// Where this process stands, in the words of the endpoints' `zone`.
+    pub zone: Option<Located<String>>,
     /// Where audit events go; without it they go nowhere.
     pub audit: Option<Audit>,
     /// How long requests in flight may take to finish at the end.

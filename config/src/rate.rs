@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use crate::cluster::Metadata;
+use crate::cluster::{Metadata, default_weight};
 use crate::located::Located;
 use crate::selector::{Glob, ResourceName, Terms, VerbName};
 use crate::units::Count;
@@ -55,6 +55,21 @@ pub struct RateRule {
     pub in_flight: Option<InFlight>,
     /// How many watches, logs and tunnels at once.
     pub long_running: Option<InFlight>,
+    /// To which of the cluster's subsets its requests go; to all endpoints without it. Several
+    /// share them by weight.
+    #[serde(default)]
+    pub send_to: Located<Vec<SendTo>>,
+}
+
+/// A share of a rule's requests, and where it goes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct SendTo {
+    /// A subset's name.
+    pub subset: Located<String>,
+    /// Its share relative to the others'.
+    #[serde(default = "default_weight")]
+    pub weight: Count,
 }
 
 /// Which requests a rule is about: those that every given field selects.

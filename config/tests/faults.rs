@@ -71,6 +71,33 @@ spec:
   rules:
 ";
 
+#[test]
+fn subsets_and_who_sends_to_them_are_checked() {
+    let cluster = CLUSTER.replace(
+        "  tls: {",
+        "  subsets:\n  - { name: big, labels: [tier=big] }\n  - { name: both, labels: [a], \
+         endpoints: [\"https://10.0.0.1:6443\"] }\n  - { name: far, endpoints: \
+         [\"https://10.0.0.9:6443\"] }\n  - { name: one, endpoints: \
+         [\"https://10.0.0.1:6443\"] }\n  tls: {",
+    );
+    let rules = format!(
+        "{cluster}---\n{RATES}  - name: ghost\n    exempt: true\n    sendTo: [{{ subset: onee }}, \
+         {{ subset: one }}, {{ subset: one }}]\n"
+    );
+    check_rules(
+        &rules,
+        &[
+            "r.yaml:9:11: no endpoint has all labels of subset `big` (give the labels to endpoints)",
+            "r.yaml:10:11: subset `both` does not say which endpoints it has (give `endpoints` or \
+             `labels`, not both)",
+            "r.yaml:11:28: subset `far` has an unknown endpoint `https://10.0.0.9:6443` (name one \
+             of `spec.endpoints`)",
+            "r.yaml:25:50: subset `one` is given twice (use a weight instead)",
+            "r.yaml:25:14: cluster `prod` has no subset `onee` (did you mean `one`?)",
+        ],
+    );
+}
+
 const PROCESS: &str = "\
 apiVersion: sluice.io/v1alpha1
 kind: GatewayConfig

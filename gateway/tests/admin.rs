@@ -189,6 +189,7 @@ impl Fixture {
             }),
             in_flight: None,
             long_running: None,
+            send_to: Vec::new(),
         };
         let spec = FlowSpec { rules: vec![rule] };
         let table = Arc::new(FlowTable::compile(&spec, "prod", &live).unwrap());

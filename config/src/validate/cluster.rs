@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::address::Scheme;
+use crate::balance::Subset;
 use crate::cluster::{ClusterSpec, Credentials, IdentityMode, UpstreamCluster};
 use crate::diagnostic::Diagnostic;
 use crate::load::Sourced;
@@ -26,6 +27,7 @@ pub(super) fn check(cluster: &UpstreamCluster, report: &mut Report<'_>) {
         report.fault(name.at, "no request can reach the cluster", help);
     }
     check_endpoints(spec, report);
+    check_subsets(spec, report);
     check_identity(spec, report);
     check_times(spec, report);
 }
@@ -45,7 +47,45 @@ fn check_endpoints(spec: &ClusterSpec, report: &mut Report<'_>) {
             report.fault(url.at, "https endpoints and no CA to verify them by", help);
         }
         seen.push(&url.value);
+        for word in endpoint.labels.iter().chain(&endpoint.zone) {
+            if word.is_empty() {
+                report.fault(word.at, "an empty zone or label", "remove it");
+            }
+        }
     }
+}
+
+fn check_subsets(spec: &ClusterSpec, report: &mut Report<'_>) {
+    let mut seen: Vec<&str> = Vec::new();
+    for subset in &spec.subsets {
+        let name = &subset.name;
+        check_name(name, report);
+        if seen.contains(&name.as_str()) {
+            report.fault(name.at, format!("subset `{}` is given twice", **name), "");
+        }
+        seen.push(name.as_str());
+        if subset.endpoints.is_empty() == subset.labels.is_empty() {
+            let message = format!("subset `{}` does not say which endpoints it has", **name);
+            report.fault(name.at, message, "give `endpoints` or `labels`, not both");
+            continue;
+        }
+        for url in &subset.endpoints {
+            if !spec.endpoints.iter().any(|it| it.url.value == url.value) {
+                let message = format!("subset `{}` has an unknown endpoint `{}`", **name, **url);
+                report.fault(url.at, message, "name one of `spec.endpoints`");
+            }
+        }
+        if !subset.labels.is_empty() && !spec.endpoints.iter().any(|it| has_all(&it.labels, subset))
+        {
+            let message = format!("no endpoint has all labels of subset `{}`", **name);
+            report.fault(name.at, message, "give the labels to endpoints");
+        }
+    }
+}
+
+fn has_all(labels: &[Located<String>], subset: &Subset) -> bool {
+    let mut wanted = subset.labels.iter();
+    wanted.all(|label| labels.iter().any(|it| it.value == label.value))
 }
 
 fn check_identity(spec: &ClusterSpec, report: &mut Report<'_>) {

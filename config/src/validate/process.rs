@@ -51,6 +51,11 @@ pub(super) fn check(config: &GatewayConfig, report: &mut Report<'_>) {
             "write a size such as 100MiB",
         );
     }
+    if let Some(zone) = &config.zone
+        && zone.is_empty()
+    {
+        report.fault(zone.at, "zone is empty", "write its name, or leave it out");
+    }
     check_addresses(config, report);
 }
 

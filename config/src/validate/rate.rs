@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::diagnostic::Diagnostic;
-use crate::load::RuleSet;
+use crate::load::{RuleSet, Sourced};
 use crate::located::Located;
 use crate::rate::{KeyField, Match, Mode, RateRule, RateRules};
 use crate::selector::{Covers, Terms, VerbName};
@@ -35,6 +35,7 @@ pub(super) fn check(rates: &RateRules, report: &mut Report<'_>) {
         }
         seen.push(&rule.name);
         check_limits(rule, report);
+        check_sending(rule, report);
         check_match(&rule.matches, rule, report);
     }
 }
@@ -65,6 +66,58 @@ fn check_limits(rule: &RateRule, report: &mut Report<'_>) {
     ];
     for key in keys.into_iter().flatten() {
         check_key(key, report);
+    }
+}
+
+fn check_sending(rule: &RateRule, report: &mut Report<'_>) {
+    let name = &rule.name;
+    if !rule.send_to.is_empty() && rule.mode == Mode::Observe {
+        let message = format!("rule `{}` observes, and observing sends nobody", **name);
+        report.fault(
+            rule.send_to.at,
+            message,
+            "remove `sendTo`, or let the rule enforce",
+        );
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for send in rule.send_to.iter() {
+        let subset = &send.subset;
+        if seen.contains(&subset.as_str()) {
+            let message = format!("subset `{}` is given twice", **subset);
+            report.fault(subset.at, message, "use a weight instead");
+        }
+        seen.push(subset.as_str());
+    }
+}
+
+/// Whether every cluster that a rule holds for has the subsets it sends to.
+fn check_subsets(rates: &Sourced<RateRules>, rules: &RuleSet, report: &mut Report<'_>) {
+    let cluster = &rates.spec.cluster;
+    let sends = rates.spec.rules.iter().flat_map(|rule| rule.send_to.iter());
+    for send in sends {
+        let subset = &send.subset;
+        if cluster.as_str() == LOCAL_CLUSTER {
+            let message = "`sendTo`, but the API of the metastore has no endpoints";
+            report.fault(subset.at, message, "remove it");
+            continue;
+        }
+        let held = rules.clusters.iter().filter(|it| {
+            matches!(cluster.as_str(), "*") || it.metadata.name.as_str() == cluster.as_str()
+        });
+        for it in held {
+            let mut names = it.spec.subsets.iter().map(|it| it.name.as_str());
+            if names.any(|name| name == subset.as_str()) {
+                continue;
+            }
+            let owner = &*it.metadata.name;
+            let message = format!("cluster `{owner}` has no subset `{}`", **subset);
+            let names = it.spec.subsets.iter().map(|it| it.name.as_str());
+            let help = nearest(subset, names).map_or_else(
+                || "add it to `spec.subsets` of the cluster".to_owned(),
+                |near| format!("did you mean `{near}`?"),
+            );
+            report.fault(subset.at, message, &help);
+        }
     }
 }
 
@@ -226,6 +279,9 @@ pub(super) fn check_all(rules: &RuleSet, is_whole: bool, faults: &mut Vec<Diagno
                 format!("unknown cluster `{}`", **cluster),
                 &help,
             );
+        }
+        if is_whole {
+            check_subsets(rates, rules, &mut report);
         }
     }
 }

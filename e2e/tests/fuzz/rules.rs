@@ -83,6 +83,7 @@ fn check(input: &[u8]) -> Result<Verdict, String> {
             rate: None,
             in_flight: None,
             long_running: None,
+            send_to: Vec::new(),
         });
     }
     let now = Instant::now();

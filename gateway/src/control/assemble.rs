@@ -119,7 +119,7 @@ impl Assembler {
             .map_err(|fault| AssembleError::Rate(fault.to_string()))?;
         let mut prepared = Vec::new();
         for cluster in &rules.clusters {
-            let plan = lower_cluster(cluster);
+            let plan = lower_cluster(cluster, zone(process));
             let flows = FlowTable::compile(&flows, &plan.name, &self.live)?;
             prepared.push(self.prepare(plan, Arc::new(flows))?);
         }
@@ -282,7 +282,7 @@ pub fn unusable(process: &GatewayConfig, rules: &RuleSet) -> Vec<String> {
     );
     let mut authorities = Vec::new();
     for cluster in &rules.clusters {
-        let plan = lower_cluster(cluster);
+        let plan = lower_cluster(cluster, zone(process));
         let checked = Cluster::check(plan.upstream.clone());
         found.extend(checked.err().map(|source| in_cluster(&plan, source)));
         authorities.extend(plan.authn.client_ca_file.map(|file| (plan.name, file)));
@@ -308,6 +308,11 @@ pub fn unusable(process: &GatewayConfig, rules: &RuleSet) -> Vec<String> {
     found.iter().map(ToString::to_string).collect()
 }
 
+/// Where the process stands.
+fn zone(process: &GatewayConfig) -> Option<&str> {
+    process.zone.as_ref().map(|zone| zone.as_str())
+}
+
 fn in_cluster(plan: &ClusterPlan, source: UpstreamError) -> AssembleError {
     AssembleError::Cluster {
         name: plan.name.clone(),
@@ -326,7 +331,7 @@ pub(super) fn listen_spec(
     let of_clusters = rules
         .clusters
         .iter()
-        .filter_map(|cluster| lower_cluster(cluster).authn.client_ca_file);
+        .filter_map(|cluster| lower_cluster(cluster, None).authn.client_ca_file);
     let of_api = lower_api(process).and_then(|api| api.authn.client_ca_file);
     for file in of_clusters.chain(of_api) {
         if !authorities.contains(&file) {

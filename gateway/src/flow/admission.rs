@@ -15,6 +15,7 @@ pub struct Admission {
     /// Of further ones; rules seldom observe, so this seldom allocates.
     more: Vec<Ticket>,
     decided_by: Option<Arc<RuleState>>,
+    subset: Option<Arc<str>>,
     would_refuse: Vec<Arc<RuleState>>,
 }
 
@@ -23,6 +24,12 @@ impl Admission {
     #[must_use]
     pub fn rule(&self) -> Option<&Arc<str>> {
         self.decided_by.as_deref().map(|rule| &rule.id)
+    }
+
+    /// The subset of its cluster's endpoints that it has to go to; `None` for any endpoint.
+    #[must_use]
+    pub fn subset(&self) -> Option<&str> {
+        self.subset.as_deref()
     }
 
     /// The observing rules that would have refused it.
@@ -43,8 +50,9 @@ impl Admission {
         self.would_refuse.push(Arc::clone(rule));
     }
 
-    pub(super) fn decide(&mut self, rule: &Arc<RuleState>) {
+    pub(super) fn decide(&mut self, rule: &Arc<RuleState>, subset: Option<&Arc<str>>) {
         self.decided_by = Some(Arc::clone(rule));
+        self.subset = subset.map(Arc::clone);
     }
 }
 

@@ -15,6 +15,7 @@ mod breakers;
 mod live;
 mod matcher;
 mod refuse;
+mod shares;
 mod spec;
 mod table;
 mod terms;
@@ -25,5 +26,7 @@ mod tests;
 pub use admission::Admission;
 pub use breakers::{BreakerFault, Breakers, Heartbeats, ManualBreaker, Scope, Trip};
 pub use live::{LiveState, RuleCounts};
-pub use spec::{FlowSpec, InFlightSpec, KeyField, MatchSpec, Mode, RateSpec, RuleSpec, SpecFault};
+pub use spec::{
+    FlowSpec, InFlightSpec, KeyField, MatchSpec, Mode, RateSpec, RuleSpec, SendSpec, SpecFault,
+};
 pub use table::{FlowTable, FlowView};

@@ -1,5 +1,7 @@
 //! What operators write about limits, as plain values that no file format shows through.
 
+use std::num::NonZeroU32;
+
 use sluice_ratelimit::Quota;
 
 /// All rules, in the order in which they are tried.
@@ -27,6 +29,18 @@ pub struct RuleSpec {
     pub in_flight: Option<InFlightSpec>,
     /// How many at once, of watches, logs and tunnels; `None` without limit.
     pub long_running: Option<InFlightSpec>,
+    /// To which subsets of the cluster's endpoints its requests go, by weight; empty for any
+    /// endpoint.
+    pub send_to: Vec<SendSpec>,
+}
+
+/// A share of a rule's requests, and where it goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendSpec {
+    /// The subset's name.
+    pub subset: String,
+    /// Its share relative to the others'.
+    pub weight: NonZeroU32,
 }
 
 /// Which requests a rule is about: those that every list admits.

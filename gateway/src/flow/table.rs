@@ -19,6 +19,7 @@ use super::breakers::Who;
 use super::live::{LiveState, RuleCounts, RuleState};
 use super::matcher::{Matcher, Subject};
 use super::refuse;
+use super::shares::Shares;
 use super::spec::{FlowSpec, InFlightSpec, KeyField, Mode, RateSpec, RuleSpec, SpecFault};
 use crate::identity::UserInfo;
 use crate::request::RequestInfo;
@@ -40,6 +41,7 @@ struct Rule {
     rate: Option<Limit<RateSpec, Bucket>>,
     in_flight: Option<Limit<InFlightSpec, InFlight>>,
     long_running: Option<Limit<InFlightSpec, InFlight>>,
+    send_to: Shares,
 }
 
 /// A limit, and where it is counted.
@@ -182,7 +184,7 @@ impl FlowTable {
                 (Decision::Admit(permit), mode) => {
                     admission.add(Ticket::new(&rule.state, asked.is_long_running, permit));
                     if mode == Mode::Enforce {
-                        admission.decide(&rule.state);
+                        admission.decide(&rule.state, rule.send_to.draw(asked.noise));
                         break;
                     }
                 }
@@ -214,6 +216,7 @@ fn lower(rule: &RuleSpec, matcher: Matcher, state: Arc<RuleState>, live: &LiveSt
         rate,
         in_flight,
         long_running,
+        send_to,
     } = rule;
     let at_once = |spec: &InFlightSpec, id| {
         Limit::new(
@@ -234,6 +237,7 @@ fn lower(rule: &RuleSpec, matcher: Matcher, state: Arc<RuleState>, live: &LiveSt
         rate,
         in_flight: in_flight.as_ref().map(|it| at_once(it, state.short_id())),
         long_running: long_running.as_ref().map(|it| at_once(it, state.long_id())),
+        send_to: Shares::new(send_to),
         state,
     }
 }

@@ -27,6 +27,7 @@ fn rule(id: &str, matches: MatchSpec) -> RuleSpec {
         rate: None,
         in_flight: None,
         long_running: None,
+        send_to: Vec::new(),
     }
 }
 

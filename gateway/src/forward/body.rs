@@ -19,7 +19,7 @@ use super::beginning::Opened;
 use super::framing::{Framer, Framing};
 use crate::body::{Body, BodyError};
 use crate::clock;
-use crate::upstream::{Lease, Outcome, Ticket, View};
+use crate::upstream::{Estimates, Lease, Outcome, Ticket, View};
 
 /// What a response occupies upstream; free again when dropped.
 pub(super) struct Hold {
@@ -27,14 +27,36 @@ pub(super) struct Hold {
     ticket: Ticket,
     /// Tunnels' connections are their own and need none.
     _lease: Option<Lease>,
+    size: Option<Size>,
+}
+
+/// How large an answer is, for those who want to know in the end.
+pub(super) struct Size {
+    pub(super) estimates: Arc<Estimates>,
+    pub(super) kind: u64,
+    pub(super) bytes: u64,
 }
 
 impl Hold {
-    pub(super) fn new(view: &Arc<View>, ticket: Ticket, lease: Lease) -> Self {
+    pub(super) fn new(view: &Arc<View>, ticket: Ticket, lease: Lease, size: Option<Size>) -> Self {
         Hold {
             view: Arc::clone(view),
             ticket,
             _lease: Some(lease),
+            size,
+        }
+    }
+
+    /// The answer has ended whole.
+    fn finish(self) {
+        if let Some(size) = &self.size {
+            size.estimates.note(size.kind, size.bytes);
+        }
+    }
+
+    fn count(&mut self, frame: &Frame<Bytes>) {
+        if let (Some(size), Some(data)) = (&mut self.size, frame.data_ref()) {
+            size.bytes += data.len() as u64;
         }
     }
 
@@ -43,6 +65,7 @@ impl Hold {
             view: Arc::clone(view),
             ticket,
             _lease: None,
+            size: None,
         }
     }
 
@@ -58,13 +81,21 @@ impl Hold {
 }
 
 /// The body of any answer that is not a stream of events.
-pub(super) fn plain(opened: Opened, hold: Hold) -> Body {
-    if opened.is_spent() {
+pub(super) fn plain(opened: Opened, mut hold: Hold) -> Body {
+    if let Some(size) = &mut hold.size {
+        size.bytes = opened.beginning.bytes() as u64;
+    }
+    let mut plain = Plain {
+        opened,
+        hold: Some(hold),
+    };
+    if plain.opened.is_over() {
+        plain.finish(); // the endpoint is done with what is at hand whole
+    }
+    if plain.opened.is_spent() {
         return Body::Empty;
     }
-    // The endpoint is done with what is at hand whole.
-    let hold = (!opened.is_over()).then_some(hold);
-    Body::boxed(Plain { opened, hold })
+    Body::boxed(plain)
 }
 
 /// The body of a watch.
@@ -117,19 +148,27 @@ impl HttpBody for Plain {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         if opened.is_over() {
-            this.hold = None;
             let trailers = opened.beginning.trailers().map(Frame::trailers);
             return Poll::Ready(trailers.map(Ok));
         }
         match ready!(Pin::new(&mut opened.incoming).poll_frame(cx)) {
-            Some(Ok(frame)) => Poll::Ready(Some(Ok(frame))),
+            Some(Ok(frame)) => {
+                if let Some(hold) = &mut this.hold {
+                    hold.count(&frame);
+                }
+                // A transport that knows this to be the end does not ask again.
+                if opened.incoming.is_end_stream() {
+                    this.finish();
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
             None => {
-                this.hold = None;
+                this.finish();
                 Poll::Ready(None)
             }
             // Only its end is missing.
             Some(Err(_)) if opened.is_whole() => {
-                this.hold = None;
+                this.finish();
                 Poll::Ready(None)
             }
             Some(Err(error)) => {
@@ -152,6 +191,14 @@ impl HttpBody for Plain {
             Some(left) => SizeHint::with_exact(held + left),
             // The upstream has told no length, and neither do we.
             None => SizeHint::default(),
+        }
+    }
+}
+
+impl Plain {
+    fn finish(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            hold.finish();
         }
     }
 }

@@ -22,13 +22,15 @@ mod shape;
 mod tenure;
 mod upgrade;
 
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use http::header::LOCATION;
+use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
@@ -39,10 +41,10 @@ use crate::request::RequestInfo;
 use crate::status::Refusal;
 use crate::upstream::{
     Cluster, IdentityMode, Kept, Lease, LoadClass, Outcome, SendBody, SendFailure, Ticket, Tried,
-    View,
+    View, Wish,
 };
 use beginning::Opened;
-use body::Hold;
+use body::{Hold, Size};
 use failure::Failure;
 
 pub use shape::Shape;
@@ -76,7 +78,25 @@ pub async fn forward(
     info: &RequestInfo,
     request: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
-    forward_shaped(cluster, ctx, Shape::of(info), request).await
+    forward_to(cluster, ctx, info, None, request).await
+}
+
+/// Forwards a request to one of a subset of the endpoints, where one is named; see [`forward`].
+/// The name of a subset that the cluster does not have stands for all of them.
+///
+/// # Errors
+/// A [`Refusal`] of stage `forward` when no endpoint gave an answer.
+///
+/// # Cancellation
+/// Dropping the future resets the request upstream.
+pub async fn forward_to(
+    cluster: &Arc<Cluster>,
+    ctx: &RequestContext,
+    info: &RequestInfo,
+    subset: Option<&str>,
+    request: Request<Body>,
+) -> Result<Response<Body>, Refusal> {
+    run(cluster, ctx, Shape::of(info), subset, request).await
 }
 
 /// Forwards a request whose shape is known; see [`forward`].
@@ -87,6 +107,16 @@ pub async fn forward_shaped(
     cluster: &Arc<Cluster>,
     ctx: &RequestContext,
     shape: Shape,
+    request: Request<Body>,
+) -> Result<Response<Body>, Refusal> {
+    run(cluster, ctx, shape, None, request).await
+}
+
+async fn run(
+    cluster: &Arc<Cluster>,
+    ctx: &RequestContext,
+    shape: Shape,
+    subset: Option<&str>,
     mut request: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let view = cluster.view();
@@ -94,13 +124,40 @@ pub async fn forward_shaped(
         return Err(failure::method_refused(request.method()));
     }
     if shape.is_upgrade {
-        return Box::pin(upgrade::forward(cluster, &view, ctx, request)).await;
+        return Box::pin(upgrade::forward(cluster, &view, ctx, subset, request)).await;
     }
     headers::prepare(request.headers_mut(), &view, ctx)?;
     let (parts, body) = request.into_parts();
     let mut outgoing = Outgoing::new(cluster, parts, body, shape)?;
     cluster.budget.deposit();
-    outgoing.run(cluster, &view, ctx).await
+    let wish = wish(cluster, &shape, subset, ctx);
+    outgoing.run(cluster, &view, ctx, &wish).await
+}
+
+/// What the request asks of the choice of its endpoint.
+fn wish<'a>(
+    cluster: &Cluster,
+    shape: &Shape,
+    subset: Option<&'a str>,
+    ctx: &'a RequestContext,
+) -> Wish<'a> {
+    let class = if shape.is_long_running {
+        LoadClass::Long
+    } else {
+        LoadClass::Short
+    };
+    Wish {
+        class,
+        subset,
+        // A client is a user at an address: the thousand agents of one service account are many.
+        client: shape.reads_cache.then(|| {
+            let hasher = foldhash::quality::FixedState::default();
+            hasher.hash_one((&ctx.user.name, ctx.connection.peer.ip()))
+        }),
+        caller: Some(&ctx.user.name),
+        cost: cluster.estimates.cost(shape.list_kind),
+        is_resumed: shape.is_resumed,
+    }
 }
 
 /// A request on its way, with all that another attempt would need.
@@ -149,25 +206,27 @@ impl Outgoing {
         cluster: &Arc<Cluster>,
         view: &Arc<View>,
         ctx: &RequestContext,
+        wish: &Wish<'_>,
     ) -> Result<Response<Body>, Refusal> {
-        let class = if self.shape.is_long_running {
-            LoadClass::Long
-        } else {
-            LoadClass::Short
-        };
         let mut returned = None;
         loop {
             self.attempts += 1;
             let random = cluster.random();
             let ticket = view
-                .pick(class, &mut self.tried, random, clock::now())
+                .pick(wish, &mut self.tried, random, clock::now())
                 .ok_or_else(failure::no_endpoint)?;
             match self.attempt(view, &ticket, &mut returned).await {
                 Ok((response, lease)) => {
-                    if self.is_worth_another(cluster, view, &ticket, response.status()) {
+                    if self.is_worth_another(cluster, view, &ticket, wish, &response) {
                         continue;
                     }
-                    let hold = Hold::new(view, ticket, lease);
+                    let kind = self.shape.list_kind;
+                    let size = (kind != 0).then(|| Size {
+                        estimates: Arc::clone(&cluster.estimates),
+                        kind,
+                        bytes: 0,
+                    });
+                    let hold = Hold::new(view, ticket, lease, size);
                     return self.respond(view, ctx, response, hold);
                 }
                 Err(failure) => {
@@ -206,6 +265,7 @@ impl Outgoing {
         uri.authority = Some(endpoint.address.authority.clone());
         uri.path_and_query = Some(self.path.clone());
         *request.uri_mut() = Uri::from_parts(uri).map_err(|_| Failure::Uri)?;
+        let began = clock::now();
         let sending = lease.send(request);
         let sent = if self.shape.is_long_running {
             sending.await
@@ -217,7 +277,13 @@ impl Outgoing {
             }
         };
         match sent {
-            Ok(response) => Ok((self.open(response).await?, lease)),
+            Ok(response) => {
+                if self.shape.is_point_read {
+                    let now = clock::now();
+                    endpoint.measure(now.saturating_duration_since(began), now);
+                }
+                Ok((self.open(response).await?, lease))
+            }
             Err(SendFailure::NeverSent(request)) => {
                 *returned = Some(request);
                 Err(Failure::NeverSent)
@@ -284,8 +350,10 @@ impl Outgoing {
         cluster: &Cluster,
         view: &View,
         ticket: &Ticket,
-        status: StatusCode,
+        wish: &Wish<'_>,
+        response: &Response<Opened>,
     ) -> bool {
+        let status = response.status();
         let is_fault = self.shape.is_telling && self.is_safe() && status.is_server_error();
         let outcome = if is_fault {
             Outcome::Failure
@@ -293,6 +361,9 @@ impl Outgoing {
             Outcome::Success
         };
         ticket.endpoint.observe(outcome, &view.spec, clock::now());
+        if status == StatusCode::TOO_MANY_REQUESTS {
+            return self.is_told_to_wait(cluster, view, ticket, wish, response.headers());
+        }
         let is_gone = matches!(
             status,
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
@@ -300,8 +371,35 @@ impl Outgoing {
         let repeats = is_fault
             && is_gone
             && self.content.is_none()
-            && view.has_other(self.tried, clock::now())
+            && view.has_other(wish, self.tried, clock::now())
             && self.may_replay(cluster);
+        if repeats {
+            cluster.counters.retries.fetch_add(1, Ordering::Relaxed);
+        }
+        repeats
+    }
+
+    /// Notes that the caller has to stay away from an endpoint; true when another one can be asked
+    /// meanwhile. Nothing was carried out.
+    fn is_told_to_wait(
+        &mut self,
+        cluster: &Cluster,
+        view: &View,
+        ticket: &Ticket,
+        wish: &Wish<'_>,
+        headers: &HeaderMap,
+    ) -> bool {
+        let Some(wait) = refusal_of_load(headers, self.shape.is_telling) else {
+            return false;
+        };
+        let now = clock::now();
+        if let Some(caller) = wish.caller {
+            ticket.endpoint.told_to_wait(caller, wait, now);
+        }
+        let repeats = self.attempts < ATTEMPTS_MAX
+            && self.content.as_ref().is_none_or(Kept::is_there)
+            && view.has_other(wish, self.tried, now)
+            && cluster.budget.withdraw();
         if repeats {
             cluster.counters.retries.fetch_add(1, Ordering::Relaxed);
         }
@@ -340,6 +438,17 @@ impl Outgoing {
         };
         Ok(Response::from_parts(parts, body))
     }
+}
+
+/// How long a 429 asks to wait, where it is about the apiserver's load: its flow control answers in
+/// plain text before anything is looked at. One in JSON is the answer of what was asked, as a
+/// disruption budget's to an eviction, but for reads: those are of a cache that is not there yet.
+fn refusal_of_load(headers: &HeaderMap, is_read: bool) -> Option<Duration> {
+    let media = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let is_text = media.is_some_and(|media| media.starts_with(b"text/plain"));
+    let wait = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    let seconds = wait.trim().parse().ok()?;
+    (is_text || is_read).then(|| Duration::from_secs(seconds))
 }
 
 /// A client that follows a redirect takes its credentials along (CVE-2022-3172).

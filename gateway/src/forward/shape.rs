@@ -1,5 +1,7 @@
 //! What the forwarder needs to know of a request's attributes, and no more.
 
+use std::hash::BuildHasher as _;
+
 use crate::request::{RequestInfo, Verb};
 
 /// See the module.
@@ -17,6 +19,14 @@ pub struct Shape {
     pub is_telling: bool,
     /// A server behind the apiserver answers it, with redirects of its own.
     pub is_proxied: bool,
+    /// It reads one object of the apiserver's own: how long that takes tells of the endpoint.
+    pub is_point_read: bool,
+    /// It takes what an apiserver's cache has, which may be older than what another's showed.
+    pub reads_cache: bool,
+    /// It goes on with a watch from a version.
+    pub is_resumed: bool,
+    /// A number for lists of its kind, by what decides on their size; zero for what is no list.
+    pub list_kind: u64,
 }
 
 impl Shape {
@@ -34,6 +44,10 @@ impl Shape {
             is_own: is_own(info),
             is_telling: is_own(info) && is_read(info),
             is_proxied: info.is_proxied() || info.verb() == Verb::Proxy,
+            is_point_read: is_own(info) && info.verb() == Verb::Get,
+            reads_cache: reads_cache(info),
+            is_resumed: info.is_watch() && !matches!(info.resource_version(), "" | "0"),
+            list_kind: list_kind(info),
         }
     }
 }
@@ -42,6 +56,32 @@ impl Shape {
 fn is_own(info: &RequestInfo) -> bool {
     let is_whole = matches!(info.subresource(), "" | "status" | "scale");
     info.is_resource() && is_whole && is_built_in(info.group())
+}
+
+fn list_kind(info: &RequestInfo) -> u64 {
+    if !info.is_list() {
+        return 0;
+    }
+    let what = (info.group(), info.resource(), info.namespace());
+    let which = (info.label_selector(), info.field_selector(), info.limit());
+    foldhash::quality::FixedState::default().hash_one((what, which))
+}
+
+/// Without a version reads are as new as the store, on whichever apiserver; a page and an exact
+/// version are what they are.
+fn reads_cache(info: &RequestInfo) -> bool {
+    let version = info.resource_version();
+    match info.verb() {
+        Verb::Get => !version.is_empty(),
+        Verb::List => {
+            let is_exact = info.resource_version_match() == "Exact"
+                || !info.continue_token().is_empty()
+                || (info.limit().is_some() && version != "0");
+            !version.is_empty() && !is_exact
+        }
+        Verb::Watch => version == "0",
+        _ => false,
+    }
 }
 
 /// No admission webhook has a part in these.
@@ -109,6 +149,34 @@ mod tests {
             );
             assert!(
                 !shape(&Method::GET, uri, &HeaderMap::new()).is_upgrade,
+                "{uri}"
+            );
+        }
+    }
+
+    #[test]
+    fn reads_of_a_cache_and_resumed_watches_are_told_apart() {
+        let cases = [
+            ("/api/v1/nodes/n?resourceVersion=0", true, false),
+            ("/api/v1/nodes/n", false, false),
+            ("/api/v1/pods?resourceVersion=0&limit=500", true, false),
+            ("/api/v1/pods?resourceVersion=7", true, false),
+            ("/api/v1/pods?resourceVersion=7&limit=500", false, false),
+            (
+                "/api/v1/pods?resourceVersion=7&resourceVersionMatch=Exact",
+                false,
+                false,
+            ),
+            ("/api/v1/pods?limit=500", false, false),
+            ("/api/v1/pods?watch=1&resourceVersion=0", true, false),
+            ("/api/v1/pods?watch=1&resourceVersion=7", false, true),
+            ("/api/v1/pods?watch=1", false, false),
+        ];
+        for (uri, reads_cache, is_resumed) in cases {
+            let shape = shape(&Method::GET, uri, &HeaderMap::new());
+            assert_eq!(
+                (shape.reads_cache, shape.is_resumed),
+                (reads_cache, is_resumed),
                 "{uri}"
             );
         }

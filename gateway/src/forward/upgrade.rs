@@ -30,7 +30,7 @@ use crate::context::RequestContext;
 use crate::status::{Refusal, Stage};
 use crate::upstream::{
     Cluster, ClusterCounters, ConnectError, Http1, IdentityMode, LoadClass, Outcome, Ticket, Tried,
-    View,
+    View, Wish,
 };
 
 /// For the upstream's answer to an upgrade; kubelets start containers' processes within it.
@@ -50,6 +50,7 @@ pub(super) async fn forward(
     cluster: &Arc<Cluster>,
     view: &Arc<View>,
     ctx: &RequestContext,
+    subset: Option<&str>,
     mut request: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let protocol = protocol(&request)?;
@@ -66,7 +67,7 @@ pub(super) async fn forward(
         .insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     parts.headers.insert(UPGRADE, protocol.clone());
 
-    let (ticket, sender, attempts) = connect(cluster, view).await?;
+    let (ticket, sender, attempts) = connect(cluster, view, subset, &ctx.user.name).await?;
     let answer = ask(&ticket, sender, &parts).await;
     let outcome = match &answer {
         Ok(_) => Outcome::Success,
@@ -137,12 +138,22 @@ fn subprotocols(headers: &HeaderMap, mode: IdentityMode) -> Vec<HeaderValue> {
 }
 
 /// A fresh connection to the first endpoint that can be reached.
-async fn connect(cluster: &Cluster, view: &Arc<View>) -> Result<(Ticket, Http1, u32), Refusal> {
+async fn connect(
+    cluster: &Cluster,
+    view: &Arc<View>,
+    subset: Option<&str>,
+    caller: &str,
+) -> Result<(Ticket, Http1, u32), Refusal> {
+    let wish = Wish {
+        subset,
+        caller: Some(caller),
+        ..Wish::any(LoadClass::Long)
+    };
     let mut tried = Tried::default();
     let mut last: Option<ConnectError> = None;
     for attempt in 0..view.len().min(super::ATTEMPTS_MAX as usize) {
         let random = cluster.random();
-        let Some(ticket) = view.pick(LoadClass::Long, &mut tried, random, clock::now()) else {
+        let Some(ticket) = view.pick(&wish, &mut tried, random, clock::now()) else {
             break;
         };
         match view.connector.http1(&ticket.endpoint.address).await {

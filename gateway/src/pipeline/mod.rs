@@ -156,7 +156,8 @@ impl Gateway {
         };
         let mut response = match &route.target {
             Target::Upstream(cluster) => {
-                forward::forward(cluster, &context, &info, request).await?
+                let subset = admission.subset();
+                forward::forward_to(cluster, &context, &info, subset, request).await?
             }
             Target::Api(api) => api.serve(&context, &info, request).await,
         };

@@ -9,12 +9,14 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 
-use super::cluster::{Cluster, View};
+use super::cluster::Cluster;
 use super::endpoint::{LoadClass, Ticket};
 use super::gate::Outcome;
 use super::pick::Tried;
 use super::send::SendBody;
 use super::spec::IdentityMode;
+use super::view::View;
+use super::wish::Wish;
 use crate::body::Body;
 use crate::clock;
 
@@ -91,7 +93,8 @@ impl Cluster {
         let mut tried = Tried::default();
         let mut last = String::new();
         for _ in 0..ATTEMPTS_MAX {
-            let ticket = view.pick(LoadClass::Short, &mut tried, self.random(), clock::now());
+            let wish = Wish::any(LoadClass::Short);
+            let ticket = view.pick(&wish, &mut tried, self.random(), clock::now());
             let Some(ticket) = ticket else { break };
             match view.call(&ticket, path, json, answer_max).await {
                 Ok(answer) => {

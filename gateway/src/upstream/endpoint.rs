@@ -1,19 +1,23 @@
 //! The live state of one address of a cluster; it outlives every reload that keeps the address.
 
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use http::Uri;
 use http::uri::Scheme;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::busy::Busy;
 use super::connect::Address;
 use super::gate::{Gate, Outcome, State};
 use super::health::{ProbeState, Standing};
+use super::pace::Pace;
 use super::pool::Pool;
 use super::spec::{ClusterSpec, UpstreamError};
+use super::wish::{Wish, number};
 
 /// What kind of work a request is. Watches live for minutes and cost little: were they counted
 /// with the rest, an endpoint that holds many would get nothing else.
@@ -36,13 +40,18 @@ pub(crate) struct Endpoint {
     pub(super) own: Pool,
     pub(super) gate: Gate,
     pub(super) standing: Standing,
+    pub(super) pace: Pace,
+    busy: Busy,
+    /// Its number among those that clients stick to; the same in every gateway.
+    pub(super) seed: u64,
     pub(super) probe_now: Notify,
     pub(super) stop: CancellationToken,
     short: AtomicUsize,
+    /// The work of the short requests in flight, in ordinary ones.
+    work: AtomicU64,
     long: AtomicUsize,
     served: AtomicU64,
     failed: AtomicU64,
-    has_rejoined: AtomicBool,
 }
 
 /// An endpoint as the admin API shows it.
@@ -85,10 +94,11 @@ pub enum GateView {
 pub(crate) struct Ticket {
     pub(crate) endpoint: Arc<Endpoint>,
     class: LoadClass,
+    cost: u64,
 }
 
 impl Endpoint {
-    pub(super) fn new(url: &str) -> Result<Self, UpstreamError> {
+    pub(super) fn new(url: &str, now: Instant) -> Result<Self, UpstreamError> {
         let address = Arc::new(parse(url)?);
         Ok(Endpoint {
             id: url.into(),
@@ -97,13 +107,16 @@ impl Endpoint {
             own: Pool::default(),
             gate: Gate::default(),
             standing: Standing::default(),
+            pace: Pace::new(now),
+            busy: Busy::new(now),
+            seed: foldhash::quality::FixedState::default().hash_one(url),
             probe_now: Notify::new(),
             stop: CancellationToken::new(),
             short: AtomicUsize::new(0),
+            work: AtomicU64::new(0),
             long: AtomicUsize::new(0),
             served: AtomicU64::new(0),
             failed: AtomicU64::new(0),
-            has_rejoined: AtomicBool::new(true),
         })
     }
 
@@ -115,28 +128,25 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn load(&self, class: LoadClass) -> usize {
-        self.counter(class).load(Ordering::Relaxed)
+    pub(super) fn load(&self, class: LoadClass) -> u64 {
+        match class {
+            LoadClass::Short => self.work.load(Ordering::Relaxed),
+            LoadClass::Long => self.long.load(Ordering::Relaxed) as u64,
+        }
+    }
+
+    /// A caller was answered with 429.
+    pub(crate) fn told_to_wait(&self, caller: &str, wait: Duration, now: Instant) {
+        self.busy.tell(number(caller), wait, now);
+    }
+
+    /// Whether a caller is to stay away for now.
+    pub(super) fn is_busy_for(&self, caller: Option<&str>, now: Instant) -> bool {
+        self.busy.has_any(now) && caller.is_some_and(|it| self.busy.has(number(it), now))
     }
 
     pub(super) fn served(&self) -> u64 {
         self.served.load(Ordering::Relaxed)
-    }
-
-    /// Its standing has changed: it must not be flooded to make up for what it missed.
-    pub(super) fn rejoin(&self) {
-        self.has_rejoined.store(true, Ordering::Relaxed);
-    }
-
-    /// True once after [`Endpoint::rejoin`].
-    pub(super) fn take_rejoined(&self) -> bool {
-        self.has_rejoined.load(Ordering::Relaxed)
-            && self.has_rejoined.swap(false, Ordering::Relaxed)
-    }
-
-    /// Counts it as if it had served at least `floor` requests.
-    pub(super) fn level(&self, floor: u64) {
-        self.served.fetch_max(floor, Ordering::Relaxed);
     }
 
     fn counter(&self, class: LoadClass) -> &AtomicUsize {
@@ -144,6 +154,11 @@ impl Endpoint {
             LoadClass::Short => &self.short,
             LoadClass::Long => &self.long,
         }
+    }
+
+    /// Takes note of how long the head of a small read's answer took.
+    pub(crate) fn measure(&self, took: Duration, now: Instant) {
+        self.pace.measure(took, now);
     }
 
     /// Takes note of what became of a request.
@@ -156,7 +171,7 @@ impl Endpoint {
             .gate
             .observe(outcome, &spec.ejection, &spec.breaker, now)
         {
-            self.rejoin();
+            self.pace.come_back(now);
         }
     }
 
@@ -170,8 +185,8 @@ impl Endpoint {
                 State::Ejected { .. } => GateView::Ejected,
                 State::Trial { .. } => GateView::Trial,
             },
-            in_flight: self.load(LoadClass::Short),
-            long_running: self.load(LoadClass::Long),
+            in_flight: self.short.load(Ordering::Relaxed),
+            long_running: self.long.load(Ordering::Relaxed),
             served: self.served(),
             failed: self.failed.load(Ordering::Relaxed),
             connections: self.pool.len(),
@@ -181,10 +196,18 @@ impl Endpoint {
 }
 
 impl Ticket {
-    pub(super) fn new(endpoint: Arc<Endpoint>, class: LoadClass) -> Self {
+    pub(super) fn new(endpoint: Arc<Endpoint>, wish: &Wish<'_>) -> Self {
+        let (class, cost) = (wish.class, wish.cost);
         endpoint.counter(class).fetch_add(1, Ordering::Relaxed);
+        if class == LoadClass::Short {
+            endpoint.work.fetch_add(cost, Ordering::Relaxed);
+        }
         endpoint.served.fetch_add(1, Ordering::Relaxed);
-        Ticket { endpoint, class }
+        Ticket {
+            endpoint,
+            class,
+            cost,
+        }
     }
 }
 
@@ -192,6 +215,9 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let counter = self.endpoint.counter(self.class);
         counter.fetch_sub(1, Ordering::Relaxed);
+        if self.class == LoadClass::Short {
+            self.endpoint.work.fetch_sub(self.cost, Ordering::Relaxed);
+        }
     }
 }
 

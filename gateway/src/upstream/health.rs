@@ -11,12 +11,14 @@ use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{HeaderValue, Request, StatusCode, Uri};
 use parking_lot::Mutex;
 
-use super::cluster::{Cluster, View};
+use super::cluster::Cluster;
 use super::connect::Http2;
 use super::endpoint::Endpoint;
 use super::send::{SendBody, send};
 use super::spec::HealthSpec;
+use super::view::View;
 use crate::body::Body;
+use crate::clock;
 
 /// A probe's answer is a word; with `?verbose` it is a page.
 const ANSWER_MAX: usize = 64 * 1024;
@@ -121,8 +123,11 @@ pub(super) async fn watch_over(endpoint: Arc<Endpoint>, cluster: Weak<Cluster>) 
                 reason,
                 "endpoint changed"
             );
+            let was = endpoint.standing.get();
+            if was == ProbeState::Unready && judge.state == ProbeState::Ready {
+                endpoint.pace.come_back(clock::now());
+            }
             endpoint.standing.set(judge.state);
-            endpoint.rejoin();
         }
         let pause = view.spec.health.interval;
         drop(view);

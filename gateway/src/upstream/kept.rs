@@ -98,6 +98,11 @@ impl Kept {
         })
     }
 
+    /// Whether one more attempt could be made.
+    pub(crate) fn is_there(&self) -> bool {
+        !self.shared.lock().is_lost
+    }
+
     /// No further attempt will be made.
     pub(crate) fn forget(&self) {
         self.shared.lock().stop_keeping();

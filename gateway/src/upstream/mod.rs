@@ -7,19 +7,25 @@
 //! or retries: those are the forwarder's.
 
 mod budget;
+mod busy;
 mod call;
 mod cluster;
 mod connect;
 mod credentials;
 mod endpoint;
+mod estimate;
 mod gate;
+mod group;
 mod health;
 mod io;
 mod kept;
+mod pace;
 mod pick;
 mod pool;
 mod send;
 mod spec;
+mod view;
+mod wish;
 
 pub use call::{CallError, CallOptions};
 pub use cluster::{Cluster, ClusterCounters};
@@ -28,14 +34,16 @@ pub use endpoint::{EndpointView, GateView};
 pub use health::ProbeState;
 pub use spec::{
     BreakerSpec, ClusterSpec, CredentialsSpec, EjectionSpec, EndpointSpec, HealthSpec,
-    IdentityMode, TimeoutSpec, UpstreamError, UpstreamTlsSpec,
+    IdentityMode, SubsetMembers, SubsetSpec, TimeoutSpec, UpstreamError, UpstreamTlsSpec,
 };
 
-pub(crate) use cluster::View;
 pub(crate) use connect::Http1;
 pub(crate) use endpoint::{LoadClass, Ticket};
+pub(crate) use estimate::Estimates;
 pub(crate) use gate::Outcome;
 pub(crate) use kept::Kept;
 pub(crate) use pick::Tried;
 pub(crate) use pool::Lease;
 pub(crate) use send::{SendBody, SendFailure};
+pub(crate) use view::View;
+pub(crate) use wish::Wish;

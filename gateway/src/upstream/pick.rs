@@ -1,28 +1,38 @@
 //! Which of several endpoints gets a request: two are drawn, the less loaded one wins, a tie goes
-//! to the one that served fewer. Pure: what endpoints look like and randomness are arguments.
+//! to the one whose turn it is (see `pace`). Pure: what endpoints look like and randomness are
+//! arguments.
 //!
 //! Endpoints come in tiers (see [`Tier`]); a worse tier is looked at only when the better ones are
 //! empty, so there is always an answer while there is an endpoint at all.
+
+use super::pace::slowness;
 
 /// How good a choice an endpoint is; lower is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Tier {
     /// Probed, and admitting.
     Good,
+    /// As good, but too short a time back for what is asked of it.
+    Fresh,
     /// Admitting, and not probed yet.
     Unproven,
+    /// Good, and it has told this caller to come back later.
+    Busy,
     /// Unready or ejected: better than nothing.
     Desperate,
     /// Tried already by this request.
     Tried,
 }
 
-/// What an endpoint carries, compared with weights.
+/// What an endpoint carries, and what it is to carry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Burden {
-    pub(super) load: usize,
-    pub(super) served: u64,
-    pub(super) weight: u32,
+    pub(super) load: u64,
+    pub(super) pass: u64,
+    /// Relative to others', latency not counted.
+    pub(super) share: u32,
+    /// In microseconds, where it is known.
+    pub(super) latency: Option<u64>,
 }
 
 /// The endpoints one request has tried, by position; beyond the 64th they are not told apart.
@@ -46,32 +56,53 @@ impl Tried {
     }
 }
 
-/// The position of the endpoint chosen among `count`; `None` when there are none.
+/// The one of `among` that is chosen, and its share; `None` when there are none.
 pub(super) fn choose(
-    count: usize,
+    among: &[usize],
     random: u64,
     tier: impl Fn(usize) -> Tier,
     burden: impl Fn(usize) -> Burden,
-) -> Option<usize> {
-    if count == 0 {
-        return None;
-    }
-    let (first, second) = draw(count, random);
+) -> Option<(usize, u32)> {
+    let (first, second) = draw(among.len(), random);
+    let (&first, &second) = (among.get(first)?, among.get(second)?);
     // The common case: both are good, and nothing else is looked at.
     if tier(first) == Tier::Good && tier(second) == Tier::Good {
         return Some(lighter(first, second, burden));
     }
-    let best = (0..count).map(&tier).min()?;
-    let is_best = |&position: &usize| tier(position) == best;
-    let among = (0..count).filter(is_best).count();
-    let (first, second) = draw(among, random);
-    // The tiers may move between the passes; then the first best one will do.
-    let nth = |n: usize| (0..count).filter(is_best).nth(n);
+    let all = || among.iter().copied();
+    let best = all().map(&tier).min()?;
+    let is_best = |position: &usize| tier(*position) == best;
+    let (first, second) = draw(all().filter(is_best).count(), random);
+    // The tiers may move between the passes; then the first of all will do.
+    let nth = |n: usize| all().filter(is_best).nth(n);
     match (nth(first), nth(second)) {
         (Some(first), Some(second)) => Some(lighter(first, second, burden)),
-        _ => Some(0),
+        _ => {
+            let first = *among.first()?;
+            Some(lighter(first, first, burden))
+        }
     }
 }
+
+/// Of those in the best tier the one that `number` always comes to, unless it has far more to do
+/// than the least loaded one.
+pub(super) fn stick(
+    among: &[usize],
+    number: u64,
+    tier: impl Fn(usize) -> Tier,
+    seed: impl Fn(usize) -> u64,
+    load: impl Fn(usize) -> u64,
+) -> Option<usize> {
+    let good = || among.iter().copied().filter(|&at| tier(at) == Tier::Good);
+    // Rendezvous hashing: whoever leaves or comes back moves nobody else's clients.
+    let home = good().max_by_key(|&at| mix(number ^ seed(at)))?;
+    let least = good().map(&load).min()?;
+    (load(home) <= least.saturating_mul(STICK_FACTOR) + STICK_MORE).then_some(home)
+}
+
+/// How much more than the least loaded endpoint one may have to do and still keep its clients.
+const STICK_FACTOR: u64 = 4;
+const STICK_MORE: u64 = 64;
 
 /// Two positions below `count`, different where that can be.
 fn draw(count: usize, random: u64) -> (usize, usize) {
@@ -85,17 +116,18 @@ fn draw(count: usize, random: u64) -> (usize, usize) {
     (position(first), position((first + step) % count))
 }
 
-fn lighter(first: usize, second: usize, burden: impl Fn(usize) -> Burden) -> usize {
+/// The better one of two, with the share it has beside the other.
+fn lighter(first: usize, second: usize, burden: impl Fn(usize) -> Burden) -> (usize, u32) {
     let (a, b) = (burden(first), burden(second));
-    let scaled = |amount: u64, other: u32| u128::from(amount) * u128::from(other);
-    let load_a = scaled(a.load as u64, b.weight);
-    let load_b = scaled(b.load as u64, a.weight);
-    let served_a = scaled(a.served, b.weight);
-    let served_b = scaled(b.served, a.weight);
-    if (load_b, served_b) < (load_a, served_a) {
-        second
+    let share =
+        |mine: &Burden, other: &Burden| (mine.share / slowness(mine.latency, other.latency)).max(1);
+    let (share_a, share_b) = (share(&a, &b), share(&b, &a));
+    let load_a = u128::from(a.load) * u128::from(share_b);
+    let load_b = u128::from(b.load) * u128::from(share_a);
+    if (load_b, b.pass) < (load_a, a.pass) {
+        (second, share_b)
     } else {
-        first
+        (first, share_a)
     }
 }
 
@@ -112,20 +144,21 @@ pub(super) fn mix(count: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn even(load: usize, served: u64) -> Burden {
+    fn even(load: u64, pass: u64) -> Burden {
         Burden {
             load,
-            served,
-            weight: 1,
+            pass,
+            share: 1_000,
+            latency: None,
         }
     }
 
     #[test]
-    fn ties_go_to_the_one_that_served_fewer() {
+    fn ties_go_to_the_one_whose_turn_it_is() {
         let mut served = [0u64; 3];
         for n in 0..30_000 {
             let tier = |_| Tier::Good;
-            let at = choose(3, mix(n), tier, |i| even(0, served[i])).unwrap();
+            let (at, _) = choose(&[0, 1, 2], mix(n), tier, |i| even(0, served[i])).unwrap();
             served[at] += 1;
         }
         assert!(
@@ -135,17 +168,22 @@ mod tests {
     }
 
     #[test]
-    fn less_loaded_wins_and_weight_counts() {
+    fn less_loaded_wins_and_share_and_latency_count() {
         let tier = |_| Tier::Good;
         for n in 0..100 {
-            let loads = |i| even([5, 1][i], 0);
-            assert_eq!(choose(2, mix(n), tier, loads), Some(1));
-            let weighted = |i: usize| Burden {
-                load: [5, 2][i],
-                served: 0,
-                weight: [4, 1][i],
+            let chosen =
+                |burden: &dyn Fn(usize) -> Burden| choose(&[0, 1], mix(n), tier, burden).unwrap().0;
+            assert_eq!(chosen(&|i| even([5, 1][i], 0)), 1);
+            let shared = |i: usize| Burden {
+                share: [4_000, 1_000][i],
+                ..even([5, 2][i], 0)
             };
-            assert_eq!(choose(2, mix(n), tier, weighted), Some(0), "5/4 < 2/1");
+            assert_eq!(chosen(&shared), 0, "5/4 < 2/1");
+            let slow = |i: usize| Burden {
+                latency: [Some(90_000), Some(7_000)][i],
+                ..even([1, 5][i], 0)
+            };
+            assert_eq!(chosen(&slow), 1, "ten times slower");
         }
     }
 
@@ -153,13 +191,47 @@ mod tests {
     fn worse_tiers_only_when_better_ones_are_empty() {
         let tiers = [Tier::Tried, Tier::Desperate, Tier::Unproven, Tier::Good];
         for n in 0..200 {
-            let pick = |count| choose(count, mix(n), |i| tiers[i], |_| even(0, 0));
+            let pick = |count: usize| {
+                let among: Vec<usize> = (0..count).collect();
+                choose(&among, mix(n), |i| tiers[i], |_| even(0, 0)).map(|(at, _)| at)
+            };
             assert_eq!(pick(4), Some(3));
             assert_eq!(pick(3), Some(2));
             assert_eq!(pick(2), Some(1));
             assert_eq!(pick(1), Some(0));
             assert_eq!(pick(0), None);
         }
+    }
+
+    #[test]
+    fn only_those_given_are_chosen() {
+        for n in 0..200 {
+            let (at, _) = choose(&[3, 5], mix(n), |_| Tier::Good, |_| even(0, 0)).unwrap();
+            assert!(at == 3 || at == 5);
+        }
+    }
+
+    #[test]
+    fn clients_stick_are_spread_and_leave_what_is_overloaded() {
+        let all = [0, 1, 2];
+        let seed = |at: usize| mix(at as u64);
+        let home = |client, tier: fn(usize) -> Tier| stick(&all, client, tier, seed, |_| 0);
+        let mut counts = [0; 3];
+        for client in (0..3_000).map(mix) {
+            let at = home(client, |_| Tier::Good).unwrap();
+            counts[at] += 1;
+            let without_2 = |at| if at == 2 { Tier::Fresh } else { Tier::Good };
+            if at != 2 {
+                assert_eq!(home(client, without_2), Some(at), "others stay");
+            }
+            let load = |it: usize| if it == at { 65 } else { 0 };
+            assert_eq!(stick(&all, client, |_| Tier::Good, seed, load), None);
+        }
+        assert!(
+            counts.iter().all(|n| (900..1_100).contains(n)),
+            "{counts:?}"
+        );
+        assert_eq!(home(1, |_| Tier::Desperate), None);
     }
 
     #[test]

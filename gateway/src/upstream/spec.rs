@@ -11,6 +11,12 @@ pub struct ClusterSpec {
     pub name: String,
     /// At least one.
     pub endpoints: Vec<EndpointSpec>,
+    /// Parts of them that requests may be sent to.
+    pub subsets: Vec<SubsetSpec>,
+    /// Where the gateway itself stands; its endpoints there are preferred.
+    pub zone: Option<String>,
+    /// How long an endpoint that has come back takes to its full share.
+    pub slow_start: Duration,
     /// How `https` endpoints are verified.
     pub tls: UpstreamTlsSpec,
     /// What the gateway shows as its own.
@@ -34,6 +40,9 @@ impl ClusterSpec {
         ClusterSpec {
             name: name.into(),
             endpoints: urls.into_iter().map(EndpointSpec::new).collect(),
+            subsets: Vec::new(),
+            zone: None,
+            slow_start: Duration::ZERO,
             tls: UpstreamTlsSpec::default(),
             credentials: CredentialsSpec::default(),
             identity: IdentityMode::Impersonate,
@@ -52,6 +61,10 @@ pub struct EndpointSpec {
     pub url: String,
     /// Its share relative to the others'.
     pub weight: NonZeroU32,
+    /// Where it stands.
+    pub zone: Option<String>,
+    /// Words by which subsets know it.
+    pub labels: Vec<String>,
 }
 
 impl EndpointSpec {
@@ -61,8 +74,30 @@ impl EndpointSpec {
         EndpointSpec {
             url,
             weight: NonZeroU32::MIN,
+            zone: None,
+            labels: Vec::new(),
         }
     }
+}
+
+/// Some of a cluster's endpoints, under a name.
+#[derive(Clone, Debug)]
+pub struct SubsetSpec {
+    /// Unique within the cluster.
+    pub name: String,
+    /// Which.
+    pub members: SubsetMembers,
+    /// Whether its requests stay in it when none of its endpoints is in good standing.
+    pub is_strict: bool,
+}
+
+/// Which endpoints a subset has.
+#[derive(Clone, Debug)]
+pub enum SubsetMembers {
+    /// Those of these URLs.
+    Listed(Vec<String>),
+    /// Those with all of these labels.
+    Labelled(Vec<String>),
 }
 
 /// How `https` endpoints are verified. There is no way to skip it.

@@ -15,13 +15,13 @@ use sluice_gateway::audit::{self, AdminChange, Event, Recorder, Sink};
 use sluice_gateway::authn::{Authenticator, AuthenticatorOptions};
 use sluice_gateway::drain::Drain;
 use sluice_gateway::flow::{
-    FlowSpec, FlowTable, InFlightSpec, LiveState, MatchSpec, Mode, RuleSpec,
+    FlowSpec, FlowTable, InFlightSpec, LiveState, MatchSpec, Mode, RuleSpec, SendSpec,
 };
 use sluice_gateway::listener::{Listener, TlsSource};
 use sluice_gateway::pipeline::Gateway;
 use sluice_gateway::snapshot::{Route, RoutingSnapshot, Target};
 use sluice_gateway::telemetry::Telemetry;
-use sluice_gateway::upstream::{Cluster, ClusterSpec};
+use sluice_gateway::upstream::{Cluster, ClusterSpec, SubsetMembers, SubsetSpec};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::fake::{Exchange, Fake, Options, UpgradeAnswer, answer, fine, script};
@@ -51,8 +51,6 @@ struct Whole {
 impl Whole {
     /// A gateway before `fake` that lets anonymous callers in, under one rule.
     async fn new(fake: &Fake, anonymous: bool, long_running: Option<u32>) -> Whole {
-        let cluster = Cluster::spawn(ClusterSpec::new("test", [fake.url()])).unwrap();
-        let live = LiveState::new(Instant::now(), 1);
         let rule = RuleSpec {
             id: "all/one".to_owned(),
             cluster: None,
@@ -64,7 +62,15 @@ impl Whole {
                 max,
                 key: Vec::new(),
             }),
+            send_to: Vec::new(),
         };
+        Whole::before(ClusterSpec::new("test", [fake.url()]), anonymous, rule).await
+    }
+
+    /// A gateway before a cluster, under one rule.
+    async fn before(cluster: ClusterSpec, anonymous: bool, rule: RuleSpec) -> Whole {
+        let cluster = Cluster::spawn(cluster).unwrap();
+        let live = LiveState::new(Instant::now(), 1);
         let spec = FlowSpec { rules: vec![rule] };
         let route = Route {
             name: "test".into(),
@@ -263,4 +269,50 @@ async fn a_client_that_leaves_at_any_time_is_accounted_for_once() {
     until(|| in_flight() == 0).await;
     assert_eq!(client.get("/api/v1/services").await.status(), 200);
     whole.events(3).await;
+}
+
+/// A rule that is about lists sends those to its subset, and nothing else.
+#[tokio::test]
+async fn a_rule_sends_its_requests_to_a_subset() {
+    let fakes = [
+        Fake::start(Options::default(), fine()).await,
+        Fake::start(Options::default(), fine()).await,
+        Fake::start(Options::default(), fine()).await,
+    ];
+    let mut cluster = ClusterSpec::new("test", fakes.iter().map(Fake::url));
+    cluster.endpoints[2].labels = vec!["big".to_owned()];
+    cluster.subsets = vec![SubsetSpec {
+        name: "lists".to_owned(),
+        members: SubsetMembers::Labelled(vec!["big".to_owned()]),
+        is_strict: true,
+    }];
+    let rule = RuleSpec {
+        id: "all/lists".to_owned(),
+        cluster: None,
+        matches: MatchSpec {
+            verbs: vec!["list".to_owned()],
+            ..MatchSpec::default()
+        },
+        mode: Mode::Enforce,
+        rate: None,
+        in_flight: None,
+        long_running: None,
+        send_to: vec![SendSpec {
+            subset: "lists".to_owned(),
+            weight: std::num::NonZeroU32::MIN,
+        }],
+    };
+    let whole = Whole::before(cluster, true, rule).await;
+    whole.rig.probed().await;
+    let mut client = whole.rig.http2().await;
+    for _ in 0..20 {
+        assert_eq!(client.get("/api/v1/pods").await.status(), StatusCode::OK);
+    }
+    assert_eq!(fakes.each_ref().map(Fake::requests), [0, 0, 20]);
+    for _ in 0..30 {
+        let one = client.get("/api/v1/namespaces/n/pods/p").await;
+        assert_eq!(one.status(), StatusCode::OK);
+    }
+    let after = fakes.each_ref().map(Fake::requests);
+    assert!(after[0] >= 5 && after[1] >= 5, "{after:?}");
 }

@@ -7,7 +7,7 @@ use sluice_config as config;
 use crate::authn::TokenReviewsOptions;
 use crate::upstream::{
     BreakerSpec, ClusterSpec, CredentialsSpec, EjectionSpec, EndpointSpec, HealthSpec,
-    IdentityMode, TimeoutSpec, UpstreamTlsSpec,
+    IdentityMode, SubsetMembers, SubsetSpec, TimeoutSpec, UpstreamTlsSpec,
 };
 
 /// A cluster as it will be.
@@ -30,7 +30,11 @@ pub(in crate::control) struct AuthnPlan {
     pub(in crate::control) anonymous: bool,
 }
 
-pub(in crate::control) fn lower_cluster(cluster: &config::UpstreamCluster) -> ClusterPlan {
+/// `zone` is the gateway's own.
+pub(in crate::control) fn lower_cluster(
+    cluster: &config::UpstreamCluster,
+    zone: Option<&str>,
+) -> ClusterPlan {
     let config::UpstreamCluster {
         api_version: _,
         kind: _,
@@ -41,6 +45,8 @@ pub(in crate::control) fn lower_cluster(cluster: &config::UpstreamCluster) -> Cl
         hosts,
         default,
         endpoints,
+        subsets,
+        balance: config::Balance { slow_start },
         tls,
         credentials,
         identity: config::Identity { mode },
@@ -58,6 +64,9 @@ pub(in crate::control) fn lower_cluster(cluster: &config::UpstreamCluster) -> Cl
         upstream: ClusterSpec {
             name: name.value.clone(),
             endpoints: endpoints.iter().map(endpoint).collect(),
+            subsets: subsets.iter().map(subset).collect(),
+            zone: zone.map(str::to_owned),
+            slow_start: slow_start.get(),
             tls: tls.as_ref().map(upstream_tls).unwrap_or_default(),
             credentials: credentials
                 .as_ref()
@@ -74,10 +83,37 @@ pub(in crate::control) fn lower_cluster(cluster: &config::UpstreamCluster) -> Cl
 }
 
 fn endpoint(endpoint: &config::Endpoint) -> EndpointSpec {
-    let config::Endpoint { url, weight } = endpoint;
+    let config::Endpoint {
+        url,
+        weight,
+        zone,
+        labels,
+    } = endpoint;
     EndpointSpec {
         url: url.to_string(),
         weight: weight.get(),
+        zone: zone.as_ref().map(|zone| zone.value.clone()),
+        labels: labels.iter().map(|label| label.value.clone()).collect(),
+    }
+}
+
+/// Validation leaves a subset with either listed endpoints or labels.
+fn subset(subset: &config::Subset) -> SubsetSpec {
+    let config::Subset {
+        name,
+        endpoints,
+        labels,
+        strict,
+    } = subset;
+    let members = if labels.is_empty() {
+        SubsetMembers::Listed(endpoints.iter().map(|url| url.to_string()).collect())
+    } else {
+        SubsetMembers::Labelled(labels.iter().map(|label| label.value.clone()).collect())
+    };
+    SubsetSpec {
+        name: name.value.clone(),
+        members,
+        is_strict: *strict,
     }
 }
 

@@ -3,7 +3,9 @@
 use sluice_config as config;
 use sluice_ratelimit::{Quota, QuotaError};
 
-use crate::flow::{FlowSpec, InFlightSpec, KeyField, MatchSpec, Mode, RateSpec, RuleSpec};
+use crate::flow::{
+    FlowSpec, InFlightSpec, KeyField, MatchSpec, Mode, RateSpec, RuleSpec, SendSpec,
+};
 
 /// A rate that no bucket can hold.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +54,7 @@ fn rule(
         rate,
         in_flight,
         long_running,
+        send_to,
     } = written;
     let rate = match rate {
         Some(rate) => Some(lower_rate(rate).map_err(|source| RateFault {
@@ -72,6 +75,7 @@ fn rule(
         rate,
         in_flight: in_flight.as_ref().map(lower_in_flight),
         long_running: long_running.as_ref().map(lower_in_flight),
+        send_to: send_to.iter().map(lower_send).collect(),
     })
 }
 
@@ -86,6 +90,14 @@ fn lower_rate(rate: &config::Rate) -> Result<RateSpec, QuotaError> {
         quota: Quota::per_second(per_second.get(), burst.get())?,
         key: lower_key(key),
     })
+}
+
+fn lower_send(send: &config::SendTo) -> SendSpec {
+    let config::SendTo { subset, weight } = send;
+    SendSpec {
+        subset: subset.value.clone(),
+        weight: weight.get(),
+    }
 }
 
 fn lower_in_flight(limit: &config::InFlight) -> InFlightSpec {
