@@ -70,6 +70,9 @@ pub struct ClusterSpec {
     /// How long the gateway waits.
     #[serde(default)]
     pub timeouts: Timeouts,
+    /// Bounds of exec, attach, port-forward and proxied sockets.
+    #[serde(default)]
+    pub tunnels: Tunnels,
 }
 
 /// One apiserver.
@@ -232,7 +235,8 @@ impl Default for Breaker {
 pub struct Timeouts {
     /// For a connection to an endpoint.
     pub connect: Located<TimeSpan>,
-    /// For the head of the answer to a request that is not long-running. Longer than the minute
+    /// For the head of the answer to a request that is not long-running, and for each further part
+    /// of that answer. Longer than the minute
     /// after which a kube-apiserver itself gives up, so that the client gets the server's answer.
     pub head: Located<TimeSpan>,
 }
@@ -242,6 +246,22 @@ impl Default for Timeouts {
         Timeouts {
             connect: Located::unwritten(TimeSpan::from_secs(3)),
             head: Located::unwritten(TimeSpan::from_secs(65)),
+        }
+    }
+}
+
+/// Bounds of exec, attach, port-forward and proxied sockets.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct Tunnels {
+    /// How many may stand at once; those beyond are answered with 429.
+    pub max: Count,
+}
+
+impl Default for Tunnels {
+    fn default() -> Self {
+        Tunnels {
+            max: const { Count::of(10_000) },
         }
     }
 }

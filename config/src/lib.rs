@@ -26,7 +26,7 @@ pub use address::{EndpointUrl, HostPattern, ListenAddress, Scheme};
 pub use balance::{Balance, Subset};
 pub use cluster::{
     Breaker, Clients, ClusterSpec, Credentials, Ejection, Endpoint, Health, Identity, IdentityMode,
-    Metadata, Timeouts, TokenReview, UpstreamCluster, UpstreamTls,
+    Metadata, Timeouts, TokenReview, Tunnels, UpstreamCluster, UpstreamTls,
 };
 pub use decode::API_VERSION;
 pub use diagnostic::{Diagnostic, Diagnostics};

@@ -43,6 +43,9 @@ struct Inner {
 pub struct ConnectionDrain {
     /// Cancelled when the connection's watches and tunnels have to end.
     pub ending: CancellationToken,
+    /// Cancelled for all connections at once, when what has no end of its own has to be given up:
+    /// the budget is spent.
+    pub closing: CancellationToken,
     /// Counts what lives longer than a request: connections and tunnels.
     pub tracker: TaskTracker,
     /// Where in the spread this connection's end lies, 0 to 1.
@@ -69,6 +72,7 @@ impl Drain {
         let number = self.inner.connections.fetch_add(1, Ordering::Relaxed);
         ConnectionDrain {
             ending: self.inner.ending.child_token(),
+            closing: self.inner.ending.clone(),
             tracker: self.inner.tracker.clone(),
             share: spread(number),
         }

@@ -2,6 +2,8 @@
 //!
 //! Each is a [`Refusal`] of [`Stage::Api`]; `crate::status` alone makes HTTP of it.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use serde_json::{Value, json};
 use sluice_metastore as metastore;
@@ -190,6 +192,13 @@ pub fn too_large(limit: usize) -> Refusal {
         "RequestEntityTooLarge",
         message,
     )
+}
+
+/// 408: a body that does not come.
+#[must_use]
+pub fn too_slow(limit: Duration) -> Refusal {
+    let message = format!("the request's content was not there within {limit:?}");
+    of(StatusCode::REQUEST_TIMEOUT, "Timeout", message)
 }
 
 /// 415: a body of a type that is not read here.

@@ -10,9 +10,21 @@ use crate::context::RequestId;
 use crate::identity::UserInfo;
 use crate::request::RequestInfo;
 
-/// A finished request.
+/// How far a request is when it is written down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EventStage {
+    /// A tunnel stands; its end is another event.
+    Started,
+    /// It is over.
+    #[default]
+    Complete,
+}
+
+/// A finished request, or a tunnel that has begun.
 #[derive(Clone, Debug)]
 pub struct Event {
+    /// How far it is.
+    pub stage: EventStage,
     /// The request's number.
     pub id: RequestId,
     /// When its head had been read, as time since the Unix epoch.
@@ -35,8 +47,10 @@ pub struct Event {
     pub user_agent: Option<HeaderValue>,
     /// The answer's code.
     pub code: u16,
-    /// Bytes of the answer's body.
+    /// Bytes of the answer's body, or those that a tunnel has carried to the client.
     pub sent: u64,
+    /// Bytes that a tunnel has carried from the client.
+    pub taken: u64,
     /// Whether the answer broke off before its end.
     pub broken: bool,
     /// What the phases added.

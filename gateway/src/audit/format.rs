@@ -7,14 +7,14 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use super::event::{AdminChange, Event};
+use super::event::{AdminChange, Event, EventStage};
 use crate::identity::UserInfo;
 use crate::request::RequestInfo;
 
 /// Appends an event as one line.
 pub(super) fn line(out: &mut Vec<u8>, event: &Event) {
     let mut object = Object::begin(out);
-    head(&mut object);
+    head(&mut object, event.stage);
     object.shown("auditID", event.id);
     match (&event.info, event.raw.as_deref()) {
         (Some(info), _) => {
@@ -54,7 +54,7 @@ pub(super) fn line(out: &mut Vec<u8>, event: &Event) {
 /// Appends a change by an operator as one line.
 pub(super) fn admin_line(out: &mut Vec<u8>, change: &AdminChange) {
     let mut object = Object::begin(out);
-    head(&mut object);
+    head(&mut object, EventStage::Complete);
     object.shown("auditID", uuid::Uuid::new_v4());
     object.text("requestURI", &change.path);
     object.text("verb", &change.verb);
@@ -82,11 +82,17 @@ pub(super) fn admin_line(out: &mut Vec<u8>, change: &AdminChange) {
 }
 
 /// What every line begins with.
-fn head(object: &mut Object<'_>) {
+fn head(object: &mut Object<'_>, stage: EventStage) {
     object.raw("kind", b"\"Event\"");
     object.raw("apiVersion", b"\"audit.k8s.io/v1\"");
     object.raw("level", b"\"Metadata\"");
-    object.raw("stage", b"\"ResponseComplete\"");
+    object.raw(
+        "stage",
+        match stage {
+            EventStage::Started => &b"\"ResponseStarted\""[..],
+            EventStage::Complete => b"\"ResponseComplete\"",
+        },
+    );
 }
 
 fn object_ref(out: &mut Vec<u8>, info: &RequestInfo) {
@@ -155,6 +161,9 @@ fn annotations(out: &mut Vec<u8>, event: &Event) {
         object.raw("sluice.io/broken-off", b"\"true\"");
     }
     object.shown("sluice.io/response-bytes", event.sent);
+    if event.taken > 0 {
+        object.shown("sluice.io/tunnel-bytes-taken", event.taken);
+    }
     object.shown("sluice.io/latency-seconds", Seconds(event.head_took));
     object.end();
 }

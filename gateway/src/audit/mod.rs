@@ -10,7 +10,7 @@ mod file;
 mod format;
 mod recorder;
 
-pub use event::{AdminChange, Event, Facts};
+pub use event::{AdminChange, Event, EventStage, Facts};
 pub use file::{FileOptions, FileSink};
 pub use recorder::{Recorder, Sink, spawn};
 

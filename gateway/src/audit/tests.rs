@@ -14,6 +14,7 @@ use crate::request::RequestInfo;
 fn event(uri: &'static str) -> Event {
     let info = RequestInfo::parse(&Method::GET, &Uri::from_static(uri), &HeaderMap::new()).unwrap();
     Event {
+        stage: EventStage::Complete,
         id: RequestId(7),
         received: Duration::new(1_790_000_000, 123_456_789),
         took: Duration::from_millis(2),
@@ -32,6 +33,7 @@ fn event(uri: &'static str) -> Event {
         user_agent: Some("kubectl/v1".parse().unwrap()),
         code: 200,
         sent: 42,
+        taken: 0,
         broken: false,
         facts: Facts {
             rule: Some("noisy".into()),

@@ -1,6 +1,7 @@
 //! Reads the values that parts keep anyway, for the metrics.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use sluice_metastore::store::Store;
@@ -11,7 +12,7 @@ use crate::control::ControlHandle;
 use crate::flow::LiveState;
 use crate::snapshot::{RoutingSnapshot, Target};
 use crate::telemetry::{Gauge, GaugeSource, Reading};
-use crate::upstream::{Cluster, EndpointView, ProbeState};
+use crate::upstream::{Cluster, ClusterCounters, EndpointView, ProbeState};
 
 /// Where the values are.
 pub(super) struct Sources {
@@ -53,6 +54,13 @@ impl Sources {
                 self.endpoints(|view| (view.in_flight + view.long_running) as u64)
             }
             Gauge::EndpointRequests => self.endpoints(|view| view.served),
+            Gauge::TunnelsOpen => self.tunnels(|counters| vec![(None, &counters.tunnels_open)]),
+            Gauge::TunnelBytes => self.tunnels(|counters| {
+                vec![
+                    (Some("up"), &counters.tunnel_bytes_up),
+                    (Some("down"), &counters.tunnel_bytes_down),
+                ]
+            }),
             Gauge::AuditDropped => one(self.recorder.dropped()),
             Gauge::ConfigGeneration => one(self.control.state().view().generation),
             Gauge::ConfigFaulty => one(u64::from(!self.control.state().is_good())),
@@ -100,6 +108,24 @@ impl Sources {
                 value: value(view),
                 labels: vec![("cluster", name.clone()), ("endpoint", view.id.to_string())],
             }));
+        }
+        readings
+    }
+
+    fn tunnels(
+        &self,
+        values: impl Fn(&ClusterCounters) -> Vec<(Option<&'static str>, &AtomicU64)>,
+    ) -> Vec<Reading> {
+        let mut readings = Vec::new();
+        for cluster in clusters(&self.snapshot.load()) {
+            for (direction, value) in values(cluster.counters()) {
+                let direction = direction.map(|it| ("direction", it.to_owned()));
+                let name = ("cluster", cluster.name());
+                readings.push(Reading {
+                    value: value.load(Ordering::Relaxed),
+                    labels: std::iter::once(name).chain(direction).collect(),
+                });
+            }
         }
         readings
     }

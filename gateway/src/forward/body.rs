@@ -2,7 +2,8 @@
 //!
 //! Frames pass as they come, at the client's pace. A body that breaks is reset, never ended: half
 //! a list must not look whole. A watch that breaks ends cleanly between two events, so that the
-//! client watches on from its last resource version; so does one that has to end for a drain.
+//! client watches on from its last resource version; so does one that has to end for a drain, or
+//! is wanted at another endpoint.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,9 +18,10 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::beginning::Opened;
 use super::framing::{Framer, Framing};
+use super::patience::Patience;
 use crate::body::{Body, BodyError};
 use crate::clock;
-use crate::upstream::{Estimates, Lease, Outcome, Ticket, View};
+use crate::upstream::{Estimates, Lease, Outcome, Seat, Ticket, View};
 
 /// What a response occupies upstream; free again when dropped.
 pub(super) struct Hold {
@@ -81,13 +83,14 @@ impl Hold {
 }
 
 /// The body of any answer that is not a stream of events.
-pub(super) fn plain(opened: Opened, mut hold: Hold) -> Body {
+pub(super) fn plain(opened: Opened, mut hold: Hold, patience: Patience) -> Body {
     if let Some(size) = &mut hold.size {
         size.bytes = opened.beginning.bytes() as u64;
     }
     let mut plain = Plain {
         opened,
         hold: Some(hold),
+        patience,
     };
     if plain.opened.is_over() {
         plain.finish(); // the endpoint is done with what is at hand whole
@@ -107,6 +110,7 @@ pub(super) fn watch(
 ) -> Body {
     Body::boxed(Events {
         incoming,
+        seat: hold.ticket.endpoint.watches.sit(),
         hold: Some(hold),
         framer: Framer::new(framing(headers)),
         trailers: None,
@@ -132,6 +136,7 @@ fn framing(headers: &HeaderMap) -> Framing {
 struct Plain {
     opened: Opened,
     hold: Option<Hold>,
+    patience: Patience,
 }
 
 impl HttpBody for Plain {
@@ -151,7 +156,12 @@ impl HttpBody for Plain {
             let trailers = opened.beginning.trailers().map(Frame::trailers);
             return Poll::Ready(trailers.map(Ok));
         }
-        match ready!(Pin::new(&mut opened.incoming).poll_frame(cx)) {
+        let Poll::Ready(next) = Pin::new(&mut opened.incoming).poll_frame(cx) else {
+            let why = ready!(this.patience.poll_over(cx));
+            return Poll::Ready(Some(Err(this.give_up(why))));
+        };
+        this.patience.renew();
+        match next {
             Some(Ok(frame)) => {
                 if let Some(hold) = &mut this.hold {
                     hold.count(&frame);
@@ -196,6 +206,18 @@ impl HttpBody for Plain {
 }
 
 impl Plain {
+    /// The upstream's part is reset with the hold's end.
+    fn give_up(&mut self, why: &'static str) -> BodyError {
+        if let Some(hold) = self.hold.take()
+            && !self.patience.is_for_ever()
+        {
+            let endpoint = &hold.ticket.endpoint;
+            tracing::debug!(endpoint = &*endpoint.id, why, "answer given up");
+            endpoint.observe(Outcome::Failure, &hold.view.spec, clock::now());
+        }
+        BodyError::Cut(why)
+    }
+
     fn finish(&mut self) {
         if let Some(hold) = self.hold.take() {
             hold.finish();
@@ -205,6 +227,8 @@ impl Plain {
 
 struct Events {
     incoming: Incoming,
+    /// Whether it is wanted elsewhere.
+    seat: Arc<Seat>,
     hold: Option<Hold>,
     framer: Framer,
     trailers: Option<Frame<Bytes>>,
@@ -263,6 +287,9 @@ impl Events {
             && ending.as_mut().poll(cx).is_ready()
         {
             self.ending = None;
+            self.is_ending = true;
+        }
+        if !self.is_ending && self.seat.poll_asked(cx).is_ready() {
             self.is_ending = true;
         }
         self.is_ending

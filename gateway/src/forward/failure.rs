@@ -28,6 +28,9 @@ pub(super) enum Failure {
     /// No head in time.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
+    /// The client has not sent all of its content by then.
+    #[error("the client's content did not come within {0:?}")]
+    SlowContent(Duration),
     /// It would have to be sent again, and its content is no longer there.
     #[error("its content is no longer there")]
     ContentGone,
@@ -41,9 +44,11 @@ impl Failure {
     pub(super) fn outcome(&self) -> Outcome {
         match self {
             Failure::Connect(_) | Failure::Broken(_) | Failure::Timeout(_) => Outcome::Failure,
-            Failure::NeverSent | Failure::Refused | Failure::ContentGone | Failure::Uri => {
-                Outcome::Neutral
-            }
+            Failure::NeverSent
+            | Failure::Refused
+            | Failure::SlowContent(_)
+            | Failure::ContentGone
+            | Failure::Uri => Outcome::Neutral,
         }
     }
 
@@ -80,6 +85,12 @@ impl Failure {
                     "upstream={endpoint} has not answered within {after:?}; the request may have \
                      been carried out"
                 ),
+            ),
+            Failure::SlowContent(after) => Refusal::new(
+                Stage::Forward,
+                StatusCode::REQUEST_TIMEOUT,
+                "Timeout",
+                format!("the request's content was not there within {after:?}"),
             ),
             Failure::Uri => {
                 Refusal::bad_request(Stage::Forward, "the request's uri cannot be sent on")
@@ -126,6 +137,17 @@ pub(super) fn not_let_in(endpoint: &str, is_read: bool) -> Refusal {
         ),
     );
     refusal.retry_after = refusal.retry_after.filter(|_| is_read);
+    refusal
+}
+
+pub(super) fn too_many_tunnels(open: u64) -> Refusal {
+    let mut refusal = Refusal::new(
+        Stage::Forward,
+        StatusCode::TOO_MANY_REQUESTS,
+        "TooManyRequests",
+        format!("{open} tunnels to the cluster are open, as many as `tunnels.max` allows"),
+    );
+    refusal.retry_after = Some(1);
     refusal
 }
 

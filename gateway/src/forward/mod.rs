@@ -18,9 +18,12 @@ mod failure;
 mod framing;
 mod headers;
 mod identity;
+mod patience;
 mod shape;
 mod tenure;
+mod tunnel;
 mod upgrade;
+mod wire;
 
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
@@ -46,9 +49,10 @@ use crate::upstream::{
 use beginning::Opened;
 use body::{Hold, Size};
 use failure::Failure;
+use patience::Patience;
 
 pub use shape::Shape;
-pub use tenure::Tenure;
+pub use tenure::{Tenure, Traffic};
 
 /// Attempts for one request, free ones included: more only happen when everything is leaving.
 const ATTEMPTS_MAX: u32 = 5;
@@ -273,6 +277,10 @@ impl Outgoing {
             let head_max = view.spec.timeouts.head;
             match tokio::time::timeout(head_max, sending).await {
                 Ok(sent) => sent,
+                // Who sends slowly says nothing of who has to wait for it.
+                Err(_) if self.content.as_ref().is_some_and(|it| !it.is_read()) => {
+                    return Err(Failure::SlowContent(head_max));
+                }
                 Err(_) => return Err(Failure::Timeout(head_max)),
             }
         };
@@ -327,7 +335,9 @@ impl Outgoing {
             Failure::Connect(_) => (self.attempts as usize) < view.len(),
             Failure::NeverSent | Failure::Refused => true,
             Failure::Broken(_) => self.is_safe() && self.may_replay(cluster),
-            Failure::Timeout(_) | Failure::ContentGone | Failure::Uri => false,
+            Failure::Timeout(_) | Failure::SlowContent(_) | Failure::ContentGone | Failure::Uri => {
+                false
+            }
         }
     }
 
@@ -434,7 +444,12 @@ impl Outgoing {
             let ending = ctx.connection.drain.ending.clone();
             body::watch(opened.incoming, hold, &parts.headers, ending)
         } else {
-            body::plain(opened, hold)
+            let patience = if self.shape.is_long_running {
+                Patience::until(ctx.connection.drain.closing.clone())
+            } else {
+                Patience::of(view.spec.timeouts.head)
+            };
+            body::plain(opened, hold, patience)
         };
         Ok(Response::from_parts(parts, body))
     }

@@ -4,7 +4,7 @@
 //! upstream has answered 101 with the protocol asked for are the two sockets joined, and nothing
 //! the client sends before that is passed on (CVE-2018-1002105). Every other answer is an ordinary
 //! response, after which the connection is closed. Redirects are errors (CVE-2020-8559). A tunnel
-//! has no timeout; it ends when both sides have ended, or with the drain.
+//! has no timeout; what it does once it stands is said in `tunnel`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,30 +17,24 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper::upgrade::{OnUpgrade, Upgraded};
-use hyper_util::rt::TokioIo;
-use tokio::io::copy_bidirectional_with_sizes;
+use hyper::upgrade::OnUpgrade;
 
 use super::beginning::Opened;
 use super::body::{self, Hold};
+use super::patience::Patience;
+use super::tunnel::Tunnel;
+use super::wire::Wire;
 use super::{Served, Tenure, failure, headers};
 use crate::body::Body;
 use crate::clock;
 use crate::context::RequestContext;
 use crate::status::{Refusal, Stage};
 use crate::upstream::{
-    Cluster, ClusterCounters, ConnectError, Http1, IdentityMode, LoadClass, Outcome, Ticket, Tried,
-    View, Wish,
+    Cluster, ConnectError, Http1, IdentityMode, LoadClass, Outcome, Ticket, Tried, View, Wish,
 };
 
 /// For the upstream's answer to an upgrade; kubelets start containers' processes within it.
 const HEAD_MAX: Duration = Duration::from_secs(60);
-
-/// From our 101 until both sockets are handed over.
-const HANDOVER_MAX: Duration = Duration::from_secs(10);
-
-/// Bytes in flight in each direction of a tunnel.
-const COPY_BYTES: usize = 16 * 1024;
 
 /// The subprotocol under which browsers show bearer tokens.
 const BEARER_PROTOCOL: &[u8] = b"base64url.bearer.authorization.k8s.io.";
@@ -54,6 +48,10 @@ pub(super) async fn forward(
     mut request: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let protocol = protocol(&request)?;
+    let open = cluster.counters.tunnels_open.load(Ordering::Relaxed);
+    if open >= u64::from(view.spec.tunnels_max.get()) {
+        return Err(failure::too_many_tunnels(open));
+    }
     let client = hyper::upgrade::on(&mut request);
     let subprotocols = subprotocols(request.headers(), view.spec.identity);
     headers::prepare(request.headers_mut(), view, ctx)?;
@@ -223,20 +221,12 @@ fn join(
     let given = given.cloned();
     let upstream = hyper::upgrade::on(&mut answer);
     let tenure = Tenure::default();
-    let tunnel = Tunnel {
-        _ticket: ticket,
-        _open: Open::new(&cluster.counters),
-        _tenure: tenure.clone(),
-    };
+    let chosen = answer.headers().get(SEC_WEBSOCKET_PROTOCOL);
+    let wire = Wire::new(protocol.as_bytes(), chosen.map(HeaderValue::as_bytes));
+    let tunnel = Tunnel::new(ticket, &cluster.counters, tenure.clone(), wire);
     let drain = &ctx.connection.drain;
     let ending = drain.ending.clone();
-    drain.tracker.spawn(async move {
-        tokio::select! {
-            biased; // a tunnel that ends by itself needs no cut
-            () = tunnel.run(client, upstream) => {}
-            () = ending.cancelled() => {}
-        }
-    });
+    drain.tracker.spawn(tunnel.run(client, upstream, ending));
     let mut response = answer.map(|_| Body::Empty);
     response.extensions_mut().insert(tenure);
     let headers = response.headers_mut();
@@ -258,7 +248,9 @@ fn relay(
         return Err(failure::foreign_redirect());
     }
     let hold = Hold::without_lease(view, ticket);
-    let mut response = answer.map(|incoming| body::plain(Opened::at_once(incoming), hold));
+    let patience = Patience::of(view.spec.timeouts.head);
+    let mut response =
+        answer.map(|incoming| body::plain(Opened::at_once(incoming), hold, patience));
     strip_hops(response.headers_mut());
     Ok(response)
 }
@@ -272,47 +264,5 @@ fn strip_hops(headers: &mut HeaderMap) {
         "upgrade",
     ] {
         headers.remove(name);
-    }
-}
-
-/// A tunnel that stands.
-struct Tunnel {
-    _ticket: Ticket,
-    _open: Open,
-    _tenure: Tenure,
-}
-
-impl Tunnel {
-    async fn run(self, client: OnUpgrade, upstream: OnUpgrade) {
-        let joined = async { tokio::try_join!(client, upstream) };
-        let joined = tokio::time::timeout(HANDOVER_MAX, joined).await;
-        let Ok(Ok((client, upstream))) = joined else {
-            tracing::debug!("a side left before its tunnel stood");
-            return;
-        };
-        let (mut client, mut upstream): (TokioIo<Upgraded>, TokioIo<Upgraded>) =
-            (TokioIo::new(client), TokioIo::new(upstream));
-        let copied =
-            copy_bidirectional_with_sizes(&mut client, &mut upstream, COPY_BYTES, COPY_BYTES);
-        match copied.await {
-            Ok((up, down)) => tracing::debug!(up, down, "tunnel ended"),
-            Err(error) => tracing::debug!(%error, "tunnel broke"),
-        }
-    }
-}
-
-/// Counts a tunnel as long as it stands.
-struct Open(Arc<ClusterCounters>);
-
-impl Open {
-    fn new(counters: &Arc<ClusterCounters>) -> Self {
-        counters.tunnels_open.fetch_add(1, Ordering::Relaxed);
-        Open(Arc::clone(counters))
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.tunnels_open.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method, Response, StatusCode, Uri};
 
-use crate::audit::{Event, Recorder};
+use crate::audit::{Event, EventStage, Recorder};
 use crate::authn::Verdict;
 use crate::body::{Body, Witness};
 use crate::clock;
 use crate::context::{Connection, RequestId};
 use crate::flow::Admission;
-use crate::forward::{Served, Tenure};
+use crate::forward::{Served, Tenure, Traffic};
 use crate::request::RequestInfo;
 use crate::status::Refusal;
 use crate::telemetry::{RequestMetrics, ServedAs, Serving};
@@ -60,6 +60,7 @@ impl Trace {
         metrics: RequestMetrics,
     ) -> Self {
         let event = Event {
+            stage: EventStage::Complete,
             id,
             received: clock::wall(),
             took: Duration::ZERO,
@@ -72,6 +73,7 @@ impl Trace {
             user_agent,
             code: 0,
             sent: 0,
+            taken: 0,
             broken: false,
             facts: crate::audit::Facts::default(),
         };
@@ -167,6 +169,18 @@ impl Trace {
         }
     }
 
+    /// Writes a tunnel's beginning down; its end is the account's.
+    fn begun(self, traffic: Arc<Traffic>) -> TunnelEnd {
+        let mut event = self.seen().clone();
+        event.stage = EventStage::Started;
+        event.took = clock::now().saturating_duration_since(self.started);
+        self.recorder.event(event);
+        TunnelEnd {
+            trace: self,
+            traffic,
+        }
+    }
+
     /// Notes the answer's head, and gives its body the rest of the account. What was admitted is
     /// held until that body has ended.
     pub(super) fn served(
@@ -186,12 +200,12 @@ impl Trace {
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             // A tunnel is written down when it begins: a session of hours must not wait for its
-            // end. Its place under the limits is taken until then.
+            // end, which is another event. Its place under the limits is taken until then.
             let serving = self.serving.take();
             if let Some(tenure) = response.extensions_mut().remove::<Tenure>() {
-                tenure.hold((serving, admission));
+                let end = self.begun(tenure.traffic());
+                tenure.hold((serving, admission, end));
             }
-            self.ended(true);
             return response;
         }
         let account = Account {
@@ -200,6 +214,21 @@ impl Trace {
             is_over: false,
         };
         response.map(|body| body.watched(account))
+    }
+}
+
+/// Ends the account of a tunnel when the tunnel lets go of it.
+struct TunnelEnd {
+    trace: Trace,
+    traffic: Arc<Traffic>,
+}
+
+impl Drop for TunnelEnd {
+    fn drop(&mut self) {
+        let event = self.trace.event();
+        event.sent = self.traffic.down();
+        event.taken = self.traffic.up();
+        self.trace.ended(true);
     }
 }
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::row::Row;
 use super::view::ClientView;
-use crate::audit::{AdminChange, Event, Sink};
+use crate::audit::{AdminChange, Event, EventStage, Sink};
 use crate::identity::ANONYMOUS;
 
 /// Rows kept: at about 5 KiB each this is 20 MiB, and more than the busy (client, verb, resource)
@@ -178,7 +178,10 @@ fn cut(text: &str) -> &str {
 
 impl Sink for ProfileSink {
     fn event(&mut self, event: &Event) {
-        self.0.observe(event);
+        // A tunnel that has begun is counted when it ends.
+        if event.stage == EventStage::Complete {
+            self.0.observe(event);
+        }
     }
 
     fn admin(&mut self, _change: &AdminChange) {}

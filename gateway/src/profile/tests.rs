@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{HeaderMap, Method, Uri};
 
 use super::*;
-use crate::audit::{Event, Facts, Sink as _};
+use crate::audit::{Event, EventStage, Facts, Sink as _};
 use crate::context::RequestId;
 use crate::identity::UserInfo;
 use crate::request::RequestInfo;
@@ -15,6 +15,7 @@ fn event(user: &str, uri: &str, at: u64, millis: u64, code: u16) -> Event {
     let uri: Uri = uri.parse().unwrap();
     let took = Duration::from_millis(millis);
     Event {
+        stage: EventStage::Complete,
         id: RequestId(1),
         received: Duration::from_secs(at),
         took,
@@ -30,6 +31,7 @@ fn event(user: &str, uri: &str, at: u64, millis: u64, code: u16) -> Event {
         user_agent: Some("agent/1".parse().unwrap()),
         code,
         sent: 1000,
+        taken: 0,
         broken: false,
         facts: Facts::default(),
     }

@@ -24,6 +24,10 @@ pub enum Gauge {
     EndpointInflight,
     /// Requests an endpoint was given.
     EndpointRequests,
+    /// Tunnels that stand.
+    TunnelsOpen,
+    /// Bytes that tunnels have carried.
+    TunnelBytes,
     /// Audit events lost.
     AuditDropped,
     /// The configuration's generation.
@@ -46,7 +50,7 @@ pub enum Gauge {
     SnapshotAt,
 }
 
-const ALL: [Gauge; 17] = [
+const ALL: [Gauge; 19] = [
     Gauge::RuleAdmitted,
     Gauge::RuleRefused,
     Gauge::RuleWouldRefuse,
@@ -54,6 +58,8 @@ const ALL: [Gauge; 17] = [
     Gauge::EndpointReady,
     Gauge::EndpointInflight,
     Gauge::EndpointRequests,
+    Gauge::TunnelsOpen,
+    Gauge::TunnelBytes,
     Gauge::AuditDropped,
     Gauge::ConfigGeneration,
     Gauge::ConfigFaulty,
@@ -116,6 +122,8 @@ fn name(gauge: Gauge) -> (&'static str, bool) {
         Gauge::EndpointReady => (names::ENDPOINT_READY, false),
         Gauge::EndpointInflight => (names::ENDPOINT_INFLIGHT, false),
         Gauge::EndpointRequests => (names::ENDPOINT_REQUESTS, true),
+        Gauge::TunnelsOpen => (names::TUNNELS_OPEN, false),
+        Gauge::TunnelBytes => (names::TUNNEL_BYTES, true),
         Gauge::AuditDropped => (names::AUDIT_DROPPED, true),
         Gauge::ConfigGeneration => (names::CONFIG_GENERATION, false),
         Gauge::ConfigFaulty => (names::CONFIG_FAULTY, false),

@@ -31,6 +31,10 @@ pub(super) const ENDPOINT_READY: &str = "sluice_endpoint_ready";
 pub(super) const ENDPOINT_INFLIGHT: &str = "sluice_endpoint_inflight_requests";
 /// Requests an endpoint was given.
 pub(super) const ENDPOINT_REQUESTS: &str = "sluice_endpoint_requests_total";
+/// Tunnels that stand, by cluster.
+pub(super) const TUNNELS_OPEN: &str = "sluice_tunnels_open";
+/// Bytes that tunnels have carried, by cluster and direction: `up` from clients, `down` to them.
+pub(super) const TUNNEL_BYTES: &str = "sluice_tunnel_bytes_total";
 /// Audit events lost: the writer could not keep up, or the file could not be written.
 pub(super) const AUDIT_DROPPED: &str = "sluice_audit_events_dropped_total";
 /// The configuration's generation.

@@ -2,7 +2,7 @@
 //!
 //! The current `View` is one immutable value, swapped whole; a request takes it once. Endpoints
 //! are found again by their URL, so a reload forgets no ejection and closes no stream. Tasks: one
-//! prober an endpoint, one keeper a cluster; they end when the last handle is dropped.
+//! prober an endpoint, two keepers a cluster; they end when the last handle is dropped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::budget::Budget;
+use super::converge::{converge, leave};
 use super::credentials::Files;
 use super::endpoint::{Endpoint, EndpointView};
 use super::estimate::Estimates;
@@ -35,6 +36,10 @@ pub struct ClusterCounters {
     pub retries_refused: AtomicU64,
     /// Tunnels that stand.
     pub tunnels_open: AtomicU64,
+    /// Bytes that tunnels have carried from clients.
+    pub tunnel_bytes_up: AtomicU64,
+    /// Bytes that tunnels have carried to clients.
+    pub tunnel_bytes_down: AtomicU64,
     /// Credential files that could not be read again; the last good ones stay in use.
     pub refresh_failures: AtomicU64,
 }
@@ -75,7 +80,8 @@ impl Cluster {
         for endpoint in cluster.view().endpoints() {
             cluster.probe(endpoint);
         }
-        tokio::spawn(keep(cluster.me.clone(), stop));
+        tokio::spawn(keep(cluster.me.clone(), stop.clone()));
+        tokio::spawn(converge(cluster.me.clone(), stop));
         Ok(cluster)
     }
 
@@ -102,6 +108,7 @@ impl Cluster {
         }
         for endpoint in old.endpoints().filter(|it| !new.has(it)) {
             endpoint.stop.cancel();
+            tokio::spawn(leave(Arc::clone(endpoint)));
         }
         new.sweep();
         Ok(())

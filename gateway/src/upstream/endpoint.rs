@@ -16,6 +16,7 @@ use super::gate::{Gate, Outcome, State};
 use super::health::{ProbeState, Standing};
 use super::pace::Pace;
 use super::pool::Pool;
+use super::seats::Seats;
 use super::spec::{ClusterSpec, UpstreamError};
 use super::wish::{Wish, number};
 
@@ -44,6 +45,8 @@ pub(crate) struct Endpoint {
     busy: Busy,
     /// Its number among those that clients stick to; the same in every gateway.
     pub(super) seed: u64,
+    /// Its watches.
+    pub(crate) watches: Seats,
     pub(super) probe_now: Notify,
     pub(super) stop: CancellationToken,
     short: AtomicUsize,
@@ -110,6 +113,7 @@ impl Endpoint {
             pace: Pace::new(now),
             busy: Busy::new(now),
             seed: foldhash::quality::FixedState::default().hash_one(url),
+            watches: Seats::default(),
             probe_now: Notify::new(),
             stop: CancellationToken::new(),
             short: AtomicUsize::new(0),
@@ -133,6 +137,12 @@ impl Endpoint {
             LoadClass::Short => self.work.load(Ordering::Relaxed),
             LoadClass::Long => self.long.load(Ordering::Relaxed) as u64,
         }
+    }
+
+    /// Whether it is probed and admitting.
+    pub(super) fn is_good(&self, now: Instant) -> bool {
+        let state = self.standing.get();
+        matches!(state, ProbeState::Ready | ProbeState::Unjudged) && self.gate.is_open(now)
     }
 
     /// A caller was answered with 429.

@@ -132,6 +132,15 @@ impl Gate {
         }
     }
 
+    /// Takes an admitting endpoint out although its requests succeed.
+    pub(super) fn rest(&self, ejection: &EjectionSpec, now: Instant) {
+        let mut core = self.core.lock();
+        if core.state == State::Admitting {
+            self.is_admitting.store(false, Ordering::Relaxed);
+            core.eject(ejection.base_time, now);
+        }
+    }
+
     fn observe_success(&self, now: Instant) -> bool {
         self.total.fetch_add(1, Ordering::Relaxed);
         if self.consecutive.load(Ordering::Relaxed) != 0 {

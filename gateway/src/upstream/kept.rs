@@ -55,6 +55,8 @@ struct Shared {
     bytes: usize,
     is_keeping: bool,
     is_lost: bool,
+    /// The client's end has come.
+    is_ended: bool,
     attempt: u32,
     keeper: Arc<Keeper>,
     is_forbidden: fn(&HeaderName) -> bool,
@@ -74,6 +76,7 @@ impl Kept {
             bytes: 0,
             is_keeping: true,
             is_lost: false,
+            is_ended: false,
             attempt: 0,
             keeper,
             is_forbidden,
@@ -96,6 +99,12 @@ impl Kept {
             shared: Arc::clone(&self.shared),
             attempt: shared.attempt,
         })
+    }
+
+    /// Whether the client has sent all of it.
+    pub(crate) fn is_read(&self) -> bool {
+        let shared = self.shared.lock();
+        shared.is_ended || shared.rest.is_end_stream()
     }
 
     /// Whether one more attempt could be made.
@@ -173,7 +182,10 @@ impl KeptBody {
                 }
                 Err(frame) => Poll::Ready(Some(Ok(shared.sift(frame)))),
             },
-            other => other,
+            other => {
+                shared.is_ended |= matches!(other, Poll::Ready(None));
+                other
+            }
         }
     }
 

@@ -31,6 +31,8 @@ pub struct ClusterSpec {
     pub breaker: BreakerSpec,
     /// Bounds of waiting.
     pub timeouts: TimeoutSpec,
+    /// Tunnels that may stand at once.
+    pub tunnels_max: NonZeroU32,
 }
 
 impl ClusterSpec {
@@ -50,9 +52,13 @@ impl ClusterSpec {
             ejection: EjectionSpec::default(),
             breaker: BreakerSpec::default(),
             timeouts: TimeoutSpec::default(),
+            tunnels_max: TUNNELS_MAX,
         }
     }
 }
+
+/// A tunnel is two sockets and two tasks: some 100 KiB, so that this is a gigabyte.
+const TUNNELS_MAX: NonZeroU32 = NonZeroU32::MIN.saturating_add(9_999);
 
 /// One address of a cluster.
 #[derive(Clone, Debug)]
@@ -201,8 +207,8 @@ impl Default for BreakerSpec {
 pub struct TimeoutSpec {
     /// For a connection: TCP, TLS and the first SETTINGS.
     pub connect: Duration,
-    /// For the response head of a request that is not long-running; kube-apiserver itself gives
-    /// up after 60 s.
+    /// For the response head of a request that is not long-running, and for each further part of
+    /// its answer; kube-apiserver itself gives up after 60 s.
     pub head: Duration,
 }
 

@@ -21,7 +21,7 @@ use crate::clock;
 
 /// An apiserver that starts knows no resource version older than its first lists: who goes on with
 /// a watch there starts anew with a list. Clients hear of newer versions about once a minute.
-const RESUMES_AFTER: Duration = Duration::from_secs(120);
+pub(super) const RESUMES_AFTER: Duration = Duration::from_secs(120);
 
 /// See the module.
 pub(crate) struct View {
@@ -77,6 +77,15 @@ impl View {
 
     pub(super) fn endpoints(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
         self.members.iter().map(|member| &member.endpoint)
+    }
+
+    /// The share of each endpoint.
+    pub(super) fn shares(&self) -> impl Fn(&Arc<Endpoint>) -> u32 + '_ {
+        |endpoint| {
+            let mut members = self.members.iter();
+            let member = members.find(|it| Arc::ptr_eq(&it.endpoint, endpoint));
+            member.map_or(1, |it| it.share)
+        }
     }
 
     pub(super) fn has(&self, endpoint: &Arc<Endpoint>) -> bool {
@@ -186,12 +195,22 @@ fn members(spec: &ClusterSpec, old: Option<&View>) -> Result<Vec<Member>, Upstre
         members.push(Member {
             endpoint: match known {
                 Some(endpoint) => Arc::clone(endpoint),
-                None => Arc::new(Endpoint::new(url, clock::now())?),
+                None => Arc::new(added(url, old.is_some())?),
             },
             share: u32::try_from(share).unwrap_or(SHARE_FULL).max(1),
         });
     }
     Ok(members)
+}
+
+/// An endpoint that joins others has most likely just been started.
+fn added(url: &str, joins: bool) -> Result<Endpoint, UpstreamError> {
+    let now = clock::now();
+    let endpoint = Endpoint::new(url, now)?;
+    if joins {
+        endpoint.pace.come_back(now);
+    }
+    Ok(endpoint)
 }
 
 fn connectors(

@@ -217,7 +217,7 @@ async fn large_list_counts_for_more_than_one() {
             let hangs = exchange.request.uri().query().is_some();
             let head = http::Response::builder().body(()).unwrap();
             let mut stream = exchange.respond.send_response(head, false).unwrap();
-            let chunk = bytes::Bytes::from(vec![b'x'; 512 * 1024]);
+            let chunk = bytes::Bytes::from(vec![b'x'; 320 * 1024]);
             stream.reserve_capacity(chunk.len());
             while stream.capacity() < chunk.len() {
                 let _ = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await;
@@ -244,7 +244,7 @@ async fn large_list_counts_for_more_than_one() {
     for one in small.collect::<Vec<_>>() {
         one.await.unwrap();
     }
-    assert_eq!(all[at].requests(), lister, "eight requests' work is there");
+    assert_eq!(all[at].requests(), lister, "five requests' work is there, and one");
     drop(unread);
 }
 

@@ -679,3 +679,75 @@ async fn served_is_told_to_the_pipeline() {
         (fake.url().as_str(), 1)
     );
 }
+
+/// A client that sends slowly is told so; the endpoint that waits with us is not to blame.
+#[tokio::test]
+async fn slow_content_is_the_clients_fault() {
+    let reading = script(|mut exchange| async move {
+        content(&mut exchange.request).await;
+        answer(exchange, StatusCode::OK, "{}").await;
+    });
+    let fake = Fake::start(Options::default(), reading).await;
+    let mut spec = ClusterSpec::new("test", [fake.url()]);
+    spec.timeouts.head = Duration::from_millis(200);
+    let rig = Rig::with(spec, alice()).await;
+    let mut stream = rig.tls(&[b"http/1.1"]).await;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let head = format!("POST {PODS} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nab");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answered = [0; 64];
+    let count = stream.read(&mut answered).await.unwrap();
+    let text = String::from_utf8_lossy(&answered[..count]);
+    assert!(text.starts_with("HTTP/1.1 408 "), "{text}");
+    assert_eq!(rig.cluster.endpoints()[0].failed, 0);
+}
+
+/// An answer that stops in the middle is given up, and speaks against its endpoint; a log that is
+/// followed may be silent, and is cut off for all to see when the gateway has to end it.
+#[tokio::test]
+async fn stalled_answer_is_given_up_and_a_silent_log_is_not() {
+    use http_body_util::BodyExt as _;
+    let stalling = script(|mut exchange| async move {
+        let head = Response::builder().body(()).unwrap();
+        let mut stream = exchange.respond.send_response(head, false).unwrap();
+        let chunk = Bytes::from(vec![b'x'; 65_000]);
+        let is_log = exchange.request.uri().path().ends_with("/log");
+        let rounds = if is_log { 1 } else { 2 };
+        for _ in 0..rounds {
+            stream.reserve_capacity(chunk.len());
+            while stream.capacity() < chunk.len() {
+                let _ = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await;
+            }
+            stream.send_data(chunk.clone(), false).unwrap();
+        }
+        let _ = std::future::poll_fn(|cx| stream.poll_reset(cx)).await;
+    });
+    let fake = Fake::start(Options::default(), stalling).await;
+    let mut spec = ClusterSpec::new("test", [fake.url()]);
+    spec.timeouts.head = Duration::from_millis(200);
+    let rig = Rig::with(spec, alice()).await;
+    let mut client = rig.http2().await;
+    let stalled = client.get(PODS).await;
+    assert_eq!(stalled.status(), StatusCode::OK);
+    assert!(stalled.into_body().collect().await.is_err());
+    assert_eq!(rig.cluster.endpoints()[0].failed, 1);
+    let log = client.get(&format!("{PODS}/p/log?follow=true")).await;
+    let mut log = log.into_body();
+    let mut seen = 0;
+    while seen < 65_000 {
+        seen += log
+            .frame()
+            .await
+            .unwrap()
+            .unwrap()
+            .into_data()
+            .unwrap()
+            .len();
+    }
+    let silence = tokio::time::timeout(Duration::from_millis(500), log.frame()).await;
+    assert!(silence.is_err(), "a log may be silent");
+    let drain = rig.drain.clone();
+    tokio::spawn(async move { drain.finish(Duration::from_millis(50)).await });
+    assert!(log.frame().await.unwrap().is_err(), "not a silent end");
+    assert_eq!(rig.cluster.endpoints()[0].failed, 1);
+}

@@ -11,7 +11,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use sluice_gateway::audit::{self, AdminChange, Event, Recorder, Sink};
+use sluice_gateway::audit::{self, AdminChange, Event, EventStage, Recorder, Sink};
 use sluice_gateway::authn::{Authenticator, AuthenticatorOptions};
 use sluice_gateway::drain::Drain;
 use sluice_gateway::flow::{
@@ -168,8 +168,13 @@ async fn a_tunnel_keeps_its_place_under_a_limit_until_it_ends() {
     assert!(whole.has_metric("apiserver_longrunning_requests 0"));
     let third = whole.rig.http1().await.send_request(exec()).await.unwrap();
     assert_eq!(third.status(), StatusCode::SWITCHING_PROTOCOLS);
-    let codes: Vec<u16> = whole.events(3).await.iter().map(|e| e.code).collect();
-    assert_eq!(codes, [101, 429, 101]);
+    let events = whole.events(4).await;
+    let told: Vec<_> = events.iter().map(|e| (e.code, e.stage)).collect();
+    let (begun, over) = (EventStage::Started, EventStage::Complete);
+    assert_eq!(told, [(101, begun), (429, over), (101, over), (101, begun)]);
+    assert_eq!(events[0].id, events[2].id, "one session");
+    assert_eq!((events[2].taken, events[2].sent), (1, 1), "bytes each way");
+    assert!(events[2].took >= events[0].took);
 }
 
 #[tokio::test]

@@ -195,8 +195,57 @@ async fn only_known_protocols_without_content_are_asked_for() {
     );
 }
 
+/// What ends is said to the client between two frames: to SPDY by GOAWAY, to a WebSocket by a close
+/// frame, and where there is an error channel by a status.
 #[tokio::test]
-async fn tunnels_end_with_the_drain_and_are_counted() {
+async fn tunnels_end_with_the_drain_and_say_why() {
+    let ping: &[u8] = &[0x80, 3, 0, 6, 0, 0, 0, 4, 0, 0, 0, 1];
+    let message: &[u8] = &[0x82, 2, 1, b'a'];
+    let rows = [
+        ("SPDY/3.1", "", ping),
+        ("websocket", "", message),
+        ("websocket", "v5.channel.k8s.io", message),
+    ];
+    for (protocol, chosen, frame) in rows {
+        let mut head =
+            format!("HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n");
+        if !chosen.is_empty() {
+            head += &format!("sec-websocket-protocol: {chosen}\r\n");
+        }
+        let fake = upstream(&(head + "\r\n"), true).await;
+        let rig = Rig::of([fake.url()]).await;
+        let request = bare(asking("POST", EXEC, protocol));
+        let response = rig.http1().await.send_request(request).await.unwrap();
+        let mut tunnel = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+        tunnel.write_all(frame).await.unwrap();
+        let mut echoed = vec![0; frame.len()];
+        tunnel.read_exact(&mut echoed).await.unwrap();
+        let counters = rig.cluster.counters();
+        let read =
+            |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(read(&counters.tunnels_open), 1);
+        let drain = rig.drain.clone();
+        let drained = tokio::spawn(async move { drain.finish(Duration::from_millis(100)).await });
+        let mut rest = Vec::new();
+        tunnel.read_to_end(&mut rest).await.unwrap();
+        drop(tunnel);
+        assert_eq!(drained.await.unwrap().cut, 0);
+        assert_eq!(read(&counters.tunnels_open), 0);
+        assert_eq!(read(&counters.tunnel_bytes_up), frame.len() as u64);
+        assert_eq!(read(&counters.tunnel_bytes_down), frame.len() as u64);
+        let said = String::from_utf8_lossy(&rest);
+        if protocol == "SPDY/3.1" {
+            assert_eq!(rest[..8], [0x80, 3, 0, 7, 0, 0, 0, 8]);
+        } else {
+            assert!(said.contains("the gateway is stopping"), "{said}");
+        }
+        assert_eq!(said.contains("\"code\":503"), !chosen.is_empty(), "{said}");
+    }
+}
+
+/// A tunnel in the middle of a frame ends, too; nothing can be said there.
+#[tokio::test]
+async fn torn_tunnel_ends_with_the_drain() {
     let head = "HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
     let fake = upstream(head, true).await;
     let rig = Rig::of([fake.url()]).await;
@@ -205,16 +254,36 @@ async fn tunnels_end_with_the_drain_and_are_counted() {
     let mut tunnel = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
     tunnel.write_all(b"a").await.unwrap();
     assert_eq!(tunnel.read_u8().await.unwrap(), b'a');
-    let open = &rig.cluster.counters().tunnels_open;
-    assert_eq!(open.load(std::sync::atomic::Ordering::Relaxed), 1);
     let drained = rig.drain.finish(Duration::from_millis(100)).await;
     assert_eq!(drained.cut, 0);
-    assert_eq!(open.load(std::sync::atomic::Ordering::Relaxed), 0);
     assert_eq!(
         tunnel.read(&mut [0; 8]).await.unwrap_or(0),
         0,
         "it has ended"
     );
+}
+
+#[tokio::test]
+async fn tunnels_beyond_their_number_are_refused() {
+    let head = "HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
+    let fake = upstream(head, true).await;
+    let mut spec = ClusterSpec::new("test", [fake.url()]);
+    spec.tunnels_max = std::num::NonZeroU32::MIN;
+    let rig = Rig::with(spec, alice()).await;
+    let ask = async || {
+        let request = bare(asking("POST", EXEC, "SPDY/3.1"));
+        rig.http1().await.send_request(request).await.unwrap()
+    };
+    let first = ask().await;
+    assert_eq!(first.status(), StatusCode::SWITCHING_PROTOCOLS);
+    let tunnel = hyper::upgrade::on(first).await.unwrap();
+    let second = ask().await;
+    assert_eq!(second.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(second.headers().contains_key("retry-after"));
+    drop(tunnel);
+    let open = &rig.cluster.counters().tunnels_open;
+    until(|| open.load(std::sync::atomic::Ordering::Relaxed) == 0).await;
+    assert_eq!(ask().await.status(), StatusCode::SWITCHING_PROTOCOLS);
 }
 
 #[tokio::test]

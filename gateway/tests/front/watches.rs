@@ -109,7 +109,7 @@ async fn broken_upstream_ends_a_watch_between_two_events_and_resets_the_rest() {
 async fn http1_client_sees_a_broken_list_as_broken() {
     let fake = Fake::start(
         Options::default(),
-        breaking("application/json", &[b"{\"items\":["]),
+        breaking("application/json", &[&[b' '; 40_000], &[b' '; 40_000]]),
     )
     .await;
     let rig = Rig::of([fake.url()]).await;
@@ -185,4 +185,40 @@ async fn client_that_leaves_takes_its_request_along() {
         0,
         "that is nobody's fault"
     );
+}
+
+/// A watch at an endpoint that is taken out ends between two events, and its client goes on
+/// elsewhere; whatever else runs there runs to its end.
+#[tokio::test]
+async fn watch_at_a_removed_endpoint_moves() {
+    use sluice_gateway::upstream::ClusterSpec;
+    let watching = || {
+        script(|exchange| async move {
+            let is_log = exchange.request.uri().path().ends_with("/log");
+            let mut stream = head(exchange, "application/json");
+            stream
+                .send_data(Bytes::from_static(b"{1}\n"), false)
+                .unwrap();
+            if is_log {
+                tokio::time::sleep(Duration::from_millis(1500)).await;
+                let _ = stream.send_data(Bytes::from_static(b"{2}\n"), true);
+            }
+            let _ = std::future::poll_fn(|cx| stream.poll_reset(cx)).await;
+        })
+    };
+    let leaves = Fake::start(Options::default(), watching()).await;
+    let stays = Fake::start(Options::default(), watching()).await;
+    let rig = Rig::of([leaves.url()]).await;
+    let mut client = rig.http2().await;
+    let watch = client.get(WATCH).await;
+    let log = client
+        .get("/api/v1/namespaces/n/pods/p/log?follow=true")
+        .await;
+    let only = ClusterSpec::new("test", [stays.url()]);
+    rig.cluster.apply(only).unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(10), read(watch)).await;
+    assert_eq!(ended.unwrap(), (b"{1}\n".to_vec(), true));
+    assert_eq!(read(log).await, (b"{1}\n{2}\n".to_vec(), true));
+    drop(client.get(WATCH).await);
+    assert_eq!((leaves.requests(), stays.requests()), (2, 1));
 }

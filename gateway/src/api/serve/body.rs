@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -18,6 +19,9 @@ use crate::status::Refusal;
 
 /// The greatest body taken, as in a kube-apiserver.
 pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
+
+/// A body may take as long as a kube-apiserver gives a request.
+const BODY_TIME_MAX: Duration = Duration::from_secs(60);
 /// Duplicates named to a client; more teach it nothing.
 const DUPLICATES_MAX: usize = 16;
 
@@ -81,16 +85,18 @@ pub(crate) struct Decoded {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Reads a body whole.
+/// Reads a body whole, within [`BODY_TIME_MAX`].
 pub(crate) async fn collect(body: Body) -> Result<Bytes, Refusal> {
-    body.collect_up_to(BODY_BYTES_MAX)
-        .await
-        .map_err(|error| match error {
-            BodyError::Cut(_) => errors::too_large(BODY_BYTES_MAX),
-            BodyError::Transport(error) => {
-                errors::bad_request(format!("request body could not be read: {error}"))
-            }
-        })
+    let collecting = body.collect_up_to(BODY_BYTES_MAX);
+    let Ok(collected) = tokio::time::timeout(BODY_TIME_MAX, collecting).await else {
+        return Err(errors::too_slow(BODY_TIME_MAX));
+    };
+    collected.map_err(|error| match error {
+        BodyError::Cut(_) => errors::too_large(BODY_BYTES_MAX),
+        BodyError::Transport(error) => {
+            errors::bad_request(format!("request body could not be read: {error}"))
+        }
+    })
 }
 
 /// The media type of a body, without parameters; JSON when it is not said.

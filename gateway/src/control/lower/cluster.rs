@@ -55,6 +55,7 @@ pub(in crate::control) fn lower_cluster(
         ejection,
         breaker,
         timeouts,
+        tunnels: config::Tunnels { max: tunnels_max },
     } = spec;
     let identity = identity(**mode);
     ClusterPlan {
@@ -77,6 +78,7 @@ pub(in crate::control) fn lower_cluster(
             ejection: ejections(ejection),
             breaker: endpoint_breaker(breaker),
             timeouts: waits(timeouts),
+            tunnels_max: tunnels_max.get(),
         },
         authn: authn(clients, identity),
     }
