@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use crate::address::{EndpointUrl, HostPattern};
 use crate::balance::{Balance, Subset};
+use crate::discovery::Discovery;
 use crate::located::Located;
 use crate::path::FilePath;
 use crate::units::{Count, TimeSpan};
@@ -41,8 +42,11 @@ pub struct ClusterSpec {
     /// Whether it serves requests for hosts that nobody names; one cluster at most.
     #[serde(default)]
     pub default: Located<bool>,
-    /// Its apiservers; at least one.
+    /// Its apiservers; at least one, unless DNS knows them.
+    #[serde(default)]
     pub endpoints: Located<Vec<Endpoint>>,
+    /// Who else knows its apiservers.
+    pub discovery: Option<Located<Discovery>>,
     /// Parts of the endpoints, to which rules may send requests.
     #[serde(default)]
     pub subsets: Vec<Subset>,

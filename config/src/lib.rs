@@ -11,6 +11,7 @@ mod balance;
 mod cluster;
 mod decode;
 mod diagnostic;
+mod discovery;
 mod load;
 mod located;
 mod moment;
@@ -30,6 +31,7 @@ pub use cluster::{
 };
 pub use decode::API_VERSION;
 pub use diagnostic::{Diagnostic, Diagnostics};
+pub use discovery::{Discovery, Dns, Slice};
 pub use load::{
     Loaded, RuleSet, Sourced, load, load_process, load_rules, load_rules_of, rule_files,
 };

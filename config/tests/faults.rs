@@ -87,13 +87,13 @@ fn subsets_and_who_sends_to_them_are_checked() {
     check_rules(
         &rules,
         &[
-            "r.yaml:9:11: no endpoint has all labels of subset `big` (give the labels to endpoints)",
-            "r.yaml:10:11: subset `both` does not say which endpoints it has (give `endpoints` or \
+            "r.yaml:9:13: no endpoint has all labels of subset `big` (give the labels to endpoints)",
+            "r.yaml:10:13: subset `both` does not say which endpoints it has (give `endpoints` or \
              `labels`, not both)",
-            "r.yaml:11:28: subset `far` has an unknown endpoint `https://10.0.0.9:6443` (name one \
+            "r.yaml:11:30: subset `far` has an unknown endpoint `https://10.0.0.9:6443` (name one \
              of `spec.endpoints`)",
-            "r.yaml:25:50: subset `one` is given twice (use a weight instead)",
-            "r.yaml:25:14: cluster `prod` has no subset `onee` (did you mean `one`?)",
+            "r.yaml:25:24: cluster `prod` has no subset `onee` (did you mean `one`?)",
+            "r.yaml:25:59: subset `one` is given twice (use a weight instead)",
         ],
     );
 }
@@ -133,7 +133,7 @@ fn decoding_faults_have_place_value_and_advice() {
         (
             cluster("hosts:", "host:"),
             &[
-                "r.yaml:5:3: unknown field `host` (did you mean `hosts`? known: hosts, default, endpoints, tls, credentials, identity, clients, health, ejection, breaker, timeouts)",
+                "r.yaml:5:3: unknown field `host` (did you mean `hosts`? known: hosts, default, endpoints, discovery, subsets, balance, tls, credentials, identity, clients, health, ejection, breaker, timeouts, tunnels)",
             ][..],
         ),
         (
@@ -759,7 +759,7 @@ fn every_document_of_every_file_is_heard() {
         lines(&faults, dir.path()),
         [
             "a.yaml:7:11: host `x:1` must be a name without port",
-            "b.yml:5:3: unknown field `host` (did you mean `hosts`? known: hosts, default, endpoints, tls, credentials, identity, clients, health, ejection, breaker, timeouts)",
+            "b.yml:5:3: unknown field `host` (did you mean `hosts`? known: hosts, default, endpoints, discovery, subsets, balance, tls, credentials, identity, clients, health, ejection, breaker, timeouts, tunnels)",
             "b.yml:18:13: rule `a` has no limit (give `rate`, `inFlight` or `longRunning`, or say `exempt: true`)"
         ]
     );
@@ -813,7 +813,7 @@ fn process_and_rules_are_checked_together() {
             "rulesDir: .\ndrain: 1s\n",
             "kind: x\n",
             &[
-                "conf/g.conf:7:1: unknown field `drain` (known: apiVersion, kind, listen, admin, metastore, api, rulesDir, audit, drainTimeout, log)",
+                "conf/g.conf:7:1: unknown field `drain` (known: apiVersion, kind, listen, admin, metastore, api, rulesDir, zone, audit, drainTimeout, log)",
             ][..],
         ),
     ] {

@@ -6,6 +6,7 @@ use crate::address::Scheme;
 use crate::balance::Subset;
 use crate::cluster::{ClusterSpec, Credentials, IdentityMode, UpstreamCluster};
 use crate::diagnostic::Diagnostic;
+use crate::discovery::Discovery;
 use crate::load::Sourced;
 use crate::located::Located;
 
@@ -33,8 +34,12 @@ pub(super) fn check(cluster: &UpstreamCluster, report: &mut Report<'_>) {
 }
 
 fn check_endpoints(spec: &ClusterSpec, report: &mut Report<'_>) {
-    if spec.endpoints.is_empty() {
+    let by_dns = spec.discovery.as_ref().is_some_and(|it| it.dns.is_some());
+    if spec.endpoints.is_empty() && !by_dns {
         report.fault(spec.endpoints.at, "no endpoints", "give at least one `url`");
+    }
+    if let Some(discovery) = &spec.discovery {
+        check_discovery(discovery, spec, report);
     }
     let mut seen = Vec::new();
     for endpoint in spec.endpoints.iter() {
@@ -51,6 +56,32 @@ fn check_endpoints(spec: &ClusterSpec, report: &mut Report<'_>) {
             if word.is_empty() {
                 report.fault(word.at, "an empty zone or label", "remove it");
             }
+        }
+    }
+}
+
+fn check_discovery(discovery: &Located<Discovery>, spec: &ClusterSpec, report: &mut Report<'_>) {
+    let Discovery { dns, kubernetes } = &discovery.value;
+    if dns.is_some() == kubernetes.is_some() {
+        let message = "discovery does not say who knows the endpoints";
+        report.fault(
+            discovery.at,
+            message,
+            "give `dns` or `kubernetes`, not both",
+        );
+    }
+    if let Some(dns) = dns {
+        report.not_zero("discovery.dns.interval", &dns.interval);
+        if dns.url.scheme() == Scheme::Https && spec.tls.is_none() {
+            let message = "https endpoints and no CA to verify them by";
+            report.fault(dns.url.at, message, "add `tls: { caFile: ... }`");
+        }
+    }
+    if let Some(kubernetes) = kubernetes {
+        report.not_zero("discovery.kubernetes.interval", &kubernetes.interval);
+        if spec.credentials.is_none() {
+            let message = "discovery.kubernetes needs a credential of the gateway";
+            report.fault(discovery.at, message, "add `credentials`");
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::authn::{
 use crate::flow::{FlowTable, LiveState, SpecFault};
 use crate::listener::{ServerIdentity, TlsError, TlsSource, TlsSpec};
 use crate::snapshot::{Route, RoutingSnapshot, Target};
-use crate::upstream::{Cluster, UpstreamError};
+use crate::upstream::{Cluster, DiscoverySpec, UpstreamError};
 
 /// Why valid files could not be put into force; nothing has changed then.
 #[derive(Debug, thiserror::Error)]
@@ -169,7 +169,12 @@ impl Assembler {
         };
         let cluster = cluster.map_err(|source| in_cluster(&plan, source))?;
         let endpoints = plan.upstream.endpoints.iter();
-        let endpoints = endpoints.map(|endpoint| endpoint.url.clone()).collect();
+        let named = match &plan.upstream.discovery {
+            Some(DiscoverySpec::Dns { url, .. }) => Some(url.clone()),
+            Some(DiscoverySpec::Kubernetes { .. }) | None => None,
+        };
+        let endpoints = endpoints.map(|endpoint| endpoint.url.clone());
+        let endpoints = endpoints.chain(named).collect();
         let known = self.authenticator(&plan.name, &plan.authn, Some(&cluster), endpoints)?;
         Ok(Prepared {
             plan,

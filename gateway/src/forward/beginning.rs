@@ -23,8 +23,8 @@ const HELD_MAX: usize = 64 * 1024;
 /// A kube-apiserver writes its head with the first content; a pause of this length is its way.
 const FIRST_MAX: Duration = Duration::from_secs(5);
 
-/// What follows of a small answer is on its way already; a trickle must not be held up.
-const REST_MAX: Duration = Duration::from_millis(100);
+/// What follows of a small answer is on its way already; a trickle must not be held up for long.
+const REST_MAX: Duration = Duration::from_secs(1);
 
 /// Content that has come and was not handed on yet.
 #[derive(Debug, Default)]

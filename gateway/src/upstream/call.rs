@@ -1,4 +1,4 @@
-//! Small JSON calls of the gateway itself: TokenReview and SubjectAccessReview, with its own
+//! Small JSON calls of the gateway itself: TokenReview, SubjectAccessReview, endpoints; with its own
 //! credential, a bounded answer and a bounded time. They change nothing upstream, so they are
 //! made again elsewhere when an endpoint fails.
 
@@ -75,8 +75,30 @@ impl Cluster {
         json: Bytes,
         options: CallOptions,
     ) -> Result<(StatusCode, Bytes), CallError> {
+        self.ask(path, Some(json), options).await
+    }
+
+    /// Gets `path` with the gateway's own credential, within `timeout`.
+    pub(super) async fn get(
+        &self,
+        path: &str,
+        timeout: Duration,
+    ) -> Result<(StatusCode, Bytes), CallError> {
+        let options = CallOptions {
+            timeout,
+            ..CallOptions::default()
+        };
+        self.ask(path, None, options).await
+    }
+
+    async fn ask(
+        &self,
+        path: &str,
+        json: Option<Bytes>,
+        options: CallOptions,
+    ) -> Result<(StatusCode, Bytes), CallError> {
         let path = PathAndQuery::try_from(path).map_err(|_| CallError::Path(path.to_owned()))?;
-        let calling = self.call_somewhere(&path, &json, options.answer_max);
+        let calling = self.call_somewhere(&path, json.as_ref(), options.answer_max);
         match tokio::time::timeout(options.timeout, calling).await {
             Ok(answer) => answer,
             Err(_) => Err(CallError::Timeout(options.timeout)),
@@ -86,7 +108,7 @@ impl Cluster {
     async fn call_somewhere(
         &self,
         path: &PathAndQuery,
-        json: &Bytes,
+        json: Option<&Bytes>,
         answer_max: usize,
     ) -> Result<(StatusCode, Bytes), CallError> {
         let view = self.view();
@@ -120,7 +142,7 @@ impl View {
         &self,
         ticket: &Ticket,
         path: &PathAndQuery,
-        json: &Bytes,
+        json: Option<&Bytes>,
         answer_max: usize,
     ) -> Result<(StatusCode, Bytes), String> {
         let endpoint = &ticket.endpoint;
@@ -139,12 +161,19 @@ impl View {
             .path_and_query(path.clone())
             .build()
             .map_err(|error| error.to_string())?;
-        let mut request = Request::new(SendBody::Full(json.clone()));
-        *request.method_mut() = Method::POST;
+        let mut request = match json {
+            Some(json) => Request::new(SendBody::Full(json.clone())),
+            None => Request::new(SendBody::Empty),
+        };
+        if json.is_some() {
+            *request.method_mut() = Method::POST;
+        }
         *request.uri_mut() = uri;
         let headers = request.headers_mut();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if json.is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
         headers.insert(USER_AGENT, HeaderValue::from_static("sluice"));
         if let Some(bearer) = &self.bearer {
             headers.insert(AUTHORIZATION, bearer.clone());

@@ -2,7 +2,7 @@
 //!
 //! The current `View` is one immutable value, swapped whole; a request takes it once. Endpoints
 //! are found again by their URL, so a reload forgets no ejection and closes no stream. Tasks: one
-//! prober an endpoint, two keepers a cluster; they end when the last handle is dropped.
+//! prober an endpoint, three keepers a cluster; they end when the last handle is dropped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -10,17 +10,19 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::budget::Budget;
 use super::converge::{converge, leave};
 use super::credentials::Files;
+use super::discover::{discover, merge};
 use super::endpoint::{Endpoint, EndpointView};
 use super::estimate::Estimates;
 use super::health::{self, ProbeState};
 use super::kept::Keeper;
 use super::pick;
-use super::spec::{ClusterSpec, IdentityMode, UpstreamError};
+use super::spec::{ClusterSpec, EndpointSpec, IdentityMode, UpstreamError};
 use super::view::View;
 
 /// How often idle connections are looked for and credential files read again. kubelet-style
@@ -47,8 +49,11 @@ pub struct ClusterCounters {
 /// A set of equal kube-apiservers.
 pub struct Cluster {
     view: ArcSwap<View>,
-    /// Held while a new view is made, so that two reloads do not lose each other's endpoints.
-    applying: Mutex<()>,
+    /// What views are made of; held while one is made, so that a reload and a discovery do not
+    /// lose each other's endpoints.
+    parts: Mutex<Parts>,
+    /// The way to find endpoints is another one.
+    pub(super) discovery_changed: Arc<Notify>,
     draws: AtomicU64,
     pub(crate) counters: Arc<ClusterCounters>,
     pub(crate) keeper: Arc<Keeper>,
@@ -58,17 +63,37 @@ pub struct Cluster {
     _stop: DropGuard,
 }
 
+/// What a view is made of.
+struct Parts {
+    /// As operators wrote it.
+    written: ClusterSpec,
+    found: Vec<EndpointSpec>,
+}
+
+impl Parts {
+    fn spec(&self) -> ClusterSpec {
+        ClusterSpec {
+            endpoints: merge(&self.written.endpoints, &self.found),
+            ..self.written.clone()
+        }
+    }
+}
+
 impl Cluster {
     /// Compiles `spec`, and begins to probe the endpoints. Needs a tokio runtime.
     ///
     /// # Errors
     /// [`UpstreamError`] names what does not fit.
     pub fn spawn(spec: ClusterSpec) -> Result<Arc<Self>, UpstreamError> {
-        let view = View::compile(spec, None)?;
+        let view = View::compile(spec.clone(), None)?;
         let stop = CancellationToken::new();
         let cluster = Arc::new_cyclic(|me| Cluster {
             view: ArcSwap::from_pointee(view),
-            applying: Mutex::new(()),
+            parts: Mutex::new(Parts {
+                written: spec,
+                found: Vec::new(),
+            }),
+            discovery_changed: Arc::default(),
             draws: AtomicU64::new(crate::clock::wall().subsec_nanos().into()),
             counters: Arc::default(),
             keeper: Arc::default(),
@@ -81,7 +106,8 @@ impl Cluster {
             cluster.probe(endpoint);
         }
         tokio::spawn(keep(cluster.me.clone(), stop.clone()));
-        tokio::spawn(converge(cluster.me.clone(), stop));
+        tokio::spawn(converge(cluster.me.clone(), stop.clone()));
+        tokio::spawn(discover(cluster.me.clone(), stop));
         Ok(cluster)
     }
 
@@ -99,7 +125,49 @@ impl Cluster {
     /// # Errors
     /// [`UpstreamError`] names what does not fit; nothing has changed then.
     pub fn apply(&self, spec: ClusterSpec) -> Result<(), UpstreamError> {
-        let _guard = self.applying.lock();
+        let mut parts = self.parts.lock();
+        let is_found_anew = parts.written.discovery != spec.discovery;
+        let new = Parts {
+            written: spec,
+            // What another way has found says nothing of this one.
+            found: if is_found_anew {
+                Vec::new()
+            } else {
+                parts.found.clone()
+            },
+        };
+        self.replace(new.spec())?;
+        *parts = new;
+        if is_found_anew {
+            self.discovery_changed.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Takes the endpoints that were found. Blocking.
+    pub(super) fn found(&self, found: Vec<EndpointSpec>) -> Result<(), UpstreamError> {
+        let mut parts = self.parts.lock();
+        let urls = |all: &[EndpointSpec]| -> Vec<(String, Option<String>)> {
+            all.iter()
+                .map(|it| (it.url.clone(), it.zone.clone()))
+                .collect()
+        };
+        if parts.written.discovery.is_none() || urls(&parts.found) == urls(&found) {
+            return Ok(());
+        }
+        let new = Parts {
+            written: parts.written.clone(),
+            found,
+        };
+        self.replace(new.spec())?;
+        let found: Vec<&str> = new.found.iter().map(|it| it.url.as_str()).collect();
+        tracing::info!(cluster = new.written.name, ?found, "endpoints found");
+        *parts = new;
+        Ok(())
+    }
+
+    /// Makes a view of `spec` and moves over to it.
+    fn replace(&self, spec: ClusterSpec) -> Result<(), UpstreamError> {
         let old = self.view();
         let new = Arc::new(View::compile(spec, Some(&old))?);
         self.view.store(Arc::clone(&new));
@@ -125,7 +193,8 @@ impl Cluster {
             return Ok(());
         }
         tracing::info!(cluster = view.spec.name, "credential files have changed");
-        self.apply(view.spec.clone())
+        let parts = self.parts.lock();
+        self.replace(parts.spec())
     }
 
     fn probe(&self, endpoint: &Arc<Endpoint>) {

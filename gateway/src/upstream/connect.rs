@@ -67,6 +67,8 @@ pub(crate) struct Address {
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) is_tls: bool,
+    /// The name to verify, where it is not the host.
+    pub(crate) tls_name: Option<String>,
 }
 
 /// How connections are opened, under one set of credentials.
@@ -148,7 +150,7 @@ impl Connector {
         };
         let name = match &self.server_name {
             Some(name) => name.clone(),
-            None => ServerName::try_from(to.host.clone())
+            None => ServerName::try_from(to.tls_name.clone().unwrap_or_else(|| to.host.clone()))
                 .map_err(|error| ConnectError::Http(error.to_string()))?,
         };
         let config = if is_http2 { &tls.http2 } else { &tls.http1 };

@@ -101,8 +101,14 @@ pub(crate) struct Ticket {
 }
 
 impl Endpoint {
-    pub(super) fn new(url: &str, now: Instant) -> Result<Self, UpstreamError> {
-        let address = Arc::new(parse(url)?);
+    pub(super) fn new(
+        url: &str,
+        tls_name: Option<String>,
+        now: Instant,
+    ) -> Result<Self, UpstreamError> {
+        let mut address = parse(url)?;
+        address.tls_name = tls_name;
+        let address = Arc::new(address);
         Ok(Endpoint {
             id: url.into(),
             address,
@@ -237,7 +243,7 @@ impl std::fmt::Debug for Ticket {
     }
 }
 
-fn parse(url: &str) -> Result<Address, UpstreamError> {
+pub(super) fn parse(url: &str) -> Result<Address, UpstreamError> {
     let fault = || UpstreamError::Url {
         url: url.to_owned(),
     };
@@ -272,6 +278,7 @@ fn parse(url: &str) -> Result<Address, UpstreamError> {
         host,
         port,
         is_tls,
+        tls_name: None,
     })
 }
 

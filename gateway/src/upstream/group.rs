@@ -65,7 +65,7 @@ impl Groups {
         if near > 0 && near * 2 >= group.near.len() {
             return &group.near;
         }
-        let is_usable = |at: &usize| tier(*at) <= Tier::Unproven;
+        let is_usable = |at: &usize| tier(*at) <= Tier::Reserve;
         let spills = !group.is_strict
             && !group.members.iter().any(is_usable)
             && self.all.members.iter().any(is_usable);

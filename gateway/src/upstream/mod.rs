@@ -13,6 +13,7 @@ mod cluster;
 mod connect;
 mod converge;
 mod credentials;
+mod discover;
 mod endpoint;
 mod estimate;
 mod gate;
@@ -35,8 +36,9 @@ pub use connect::ConnectError;
 pub use endpoint::{EndpointView, GateView};
 pub use health::ProbeState;
 pub use spec::{
-    BreakerSpec, ClusterSpec, CredentialsSpec, EjectionSpec, EndpointSpec, HealthSpec,
-    IdentityMode, SubsetMembers, SubsetSpec, TimeoutSpec, UpstreamError, UpstreamTlsSpec,
+    BreakerSpec, ClusterSpec, CredentialsSpec, DiscoverySpec, EjectionSpec, EndpointSpec,
+    HealthSpec, IdentityMode, SubsetMembers, SubsetSpec, TimeoutSpec, UpstreamError,
+    UpstreamTlsSpec,
 };
 
 pub(crate) use connect::Http1;

@@ -143,7 +143,7 @@ mod tests {
         let now = Instant::now();
         let (a, b, newest) = (Pace::new(now), Pace::new(now), AtomicU64::new(0));
         let mut taken = [0; 2];
-        let mut take = |count: usize, taken: &mut [usize; 2]| {
+        let take = |count: usize, taken: &mut [usize; 2]| {
             for _ in 0..count {
                 if a.pass(&newest) <= b.pass(&newest) {
                     a.take_turn(SHARE_FULL, &newest);
@@ -161,7 +161,7 @@ mod tests {
         }
         let mut after = [0; 2];
         take(10, &mut after);
-        assert!(after[1] <= 3, "{after:?}");
+        assert!(after[1] <= 4, "{after:?}");
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(super) enum Tier {
     Fresh,
     /// Admitting, and not probed yet.
     Unproven,
+    /// Good, and there for when no other is.
+    Reserve,
     /// Good, and it has told this caller to come back later.
     Busy,
     /// Unready or ejected: better than nothing.

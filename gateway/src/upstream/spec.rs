@@ -9,8 +9,10 @@ use std::time::Duration;
 pub struct ClusterSpec {
     /// For logs, metrics and messages.
     pub name: String,
-    /// At least one.
+    /// At least one, unless they are found.
     pub endpoints: Vec<EndpointSpec>,
+    /// Where more of them are found.
+    pub discovery: Option<DiscoverySpec>,
     /// Parts of them that requests may be sent to.
     pub subsets: Vec<SubsetSpec>,
     /// Where the gateway itself stands; its endpoints there are preferred.
@@ -42,6 +44,7 @@ impl ClusterSpec {
         ClusterSpec {
             name: name.into(),
             endpoints: urls.into_iter().map(EndpointSpec::new).collect(),
+            discovery: None,
             subsets: Vec::new(),
             zone: None,
             slow_start: Duration::ZERO,
@@ -71,6 +74,10 @@ pub struct EndpointSpec {
     pub zone: Option<String>,
     /// Words by which subsets know it.
     pub labels: Vec<String>,
+    /// The name its certificate must bear, where it is not the host of the URL.
+    pub tls_name: Option<String>,
+    /// Used only when no other can be.
+    pub is_reserve: bool,
 }
 
 impl EndpointSpec {
@@ -82,8 +89,27 @@ impl EndpointSpec {
             weight: NonZeroU32::MIN,
             zone: None,
             labels: Vec::new(),
+            tls_name: None,
+            is_reserve: false,
         }
     }
+}
+
+/// Where endpoints are found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiscoverySpec {
+    /// The addresses of a name.
+    Dns {
+        /// `https://name:port`.
+        url: String,
+        /// From one question to the next.
+        interval: Duration,
+    },
+    /// The EndpointSlice that kube-apiservers keep of themselves.
+    Kubernetes {
+        /// From one question to the next.
+        interval: Duration,
+    },
 }
 
 /// Some of a cluster's endpoints, under a name.

@@ -42,11 +42,12 @@ struct Member {
     endpoint: Arc<Endpoint>,
     /// Of [`SHARE_FULL`], by its weight.
     share: u32,
+    is_reserve: bool,
 }
 
 impl View {
     pub(super) fn compile(spec: ClusterSpec, old: Option<&View>) -> Result<View, UpstreamError> {
-        if spec.endpoints.is_empty() {
+        if spec.endpoints.is_empty() && spec.discovery.is_none() {
             return Err(UpstreamError::NoEndpoint { cluster: spec.name });
         }
         let files = Files::read(&spec.tls, &spec.credentials)?;
@@ -132,7 +133,12 @@ impl View {
     }
 
     fn tier(&self, at: usize, wish: &Wish<'_>, tried: Tried, now: Instant) -> Tier {
-        let Some(Member { endpoint, .. }) = self.members.get(at) else {
+        let Some(Member {
+            endpoint,
+            is_reserve,
+            ..
+        }) = self.members.get(at)
+        else {
             return Tier::Tried;
         };
         if tried.contains(at) {
@@ -142,6 +148,7 @@ impl View {
             ProbeState::Unready => Tier::Desperate,
             _ if !endpoint.gate.is_open(now) => Tier::Desperate,
             _ if endpoint.is_busy_for(wish.caller, now) => Tier::Busy,
+            _ if *is_reserve => Tier::Reserve,
             ProbeState::Unprobed => Tier::Unproven,
             ProbeState::Ready | ProbeState::Unjudged => {
                 let pace = &endpoint.pace;
@@ -155,7 +162,10 @@ impl View {
     }
 
     fn burden(&self, at: usize, wish: &Wish<'_>, now: Instant) -> Burden {
-        let Some(Member { endpoint, share }) = self.members.get(at) else {
+        let Some(Member {
+            endpoint, share, ..
+        }) = self.members.get(at)
+        else {
             return Burden {
                 load: u64::MAX,
                 pass: u64::MAX,
@@ -195,8 +205,9 @@ fn members(spec: &ClusterSpec, old: Option<&View>) -> Result<Vec<Member>, Upstre
         members.push(Member {
             endpoint: match known {
                 Some(endpoint) => Arc::clone(endpoint),
-                None => Arc::new(added(url, old.is_some())?),
+                None => Arc::new(added(url, endpoint.tls_name.clone(), old.is_some())?),
             },
+            is_reserve: endpoint.is_reserve,
             share: u32::try_from(share).unwrap_or(SHARE_FULL).max(1),
         });
     }
@@ -204,9 +215,9 @@ fn members(spec: &ClusterSpec, old: Option<&View>) -> Result<Vec<Member>, Upstre
 }
 
 /// An endpoint that joins others has most likely just been started.
-fn added(url: &str, joins: bool) -> Result<Endpoint, UpstreamError> {
+fn added(url: &str, tls_name: Option<String>, joins: bool) -> Result<Endpoint, UpstreamError> {
     let now = clock::now();
-    let endpoint = Endpoint::new(url, now)?;
+    let endpoint = Endpoint::new(url, tls_name, now)?;
     if joins {
         endpoint.pace.come_back(now);
     }

@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -31,6 +31,15 @@ pub(crate) struct Control {
     pub(crate) goaway: CancellationToken,
     pub(crate) cut: CancellationToken,
     pub(crate) number: usize,
+    is_abrupt: Arc<AtomicBool>,
+}
+
+impl Control {
+    /// Drops the connection as the kernel does for a killed process: nothing is read any more.
+    pub(crate) fn kill(&self) {
+        self.is_abrupt.store(true, Ordering::SeqCst);
+        self.cut.cancel();
+    }
 }
 
 pub(crate) type Script =
@@ -145,6 +154,7 @@ async fn accept(
             goaway: CancellationToken::new(),
             cut: cut.child_token(),
             number,
+            is_abrupt: Arc::default(),
         };
         let serving = serve(
             stream,
@@ -175,7 +185,10 @@ async fn serve(
     builder
         .max_concurrent_streams(options.streams_max)
         .max_header_list_size(1024 * 1024);
-    let Ok(mut connection) = builder.handshake::<_, Bytes>(Linger(Some(stream))).await else {
+    let Ok(mut connection) = builder
+        .handshake::<_, Bytes>(Linger(Some(stream), Arc::clone(&control.is_abrupt)))
+        .await
+    else {
         return;
     };
     let mut said_goodbye = false;
@@ -206,7 +219,7 @@ async fn serve(
 
 /// A socket that goes on reading for a while after it was given up, as Go's server does: closed
 /// with bytes unread, TCP would take back what was sent last, the GOAWAY among it.
-struct Linger(Option<TcpStream>);
+struct Linger(Option<TcpStream>, Arc<AtomicBool>);
 
 impl Linger {
     fn inner(self: Pin<&mut Self>) -> Pin<&mut TcpStream> {
@@ -247,6 +260,9 @@ impl Drop for Linger {
         let Some(mut stream) = self.0.take() else {
             return;
         };
+        if self.1.load(Ordering::SeqCst) {
+            return;
+        }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };

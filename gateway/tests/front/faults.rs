@@ -310,8 +310,8 @@ fn breaking_in_an_answer() -> crate::fake::Script {
             }
         }
         // Long enough for what was sent to arrive.
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        exchange.connection.cut.cancel();
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        exchange.connection.kill();
     })
 }
 
@@ -349,10 +349,12 @@ async fn answer_that_breaks_later_is_cut_and_not_asked_for_again() {
     let much = client.get(&format!("{PODS}?in-much")).await;
     assert_eq!(much.status(), StatusCode::OK);
     assert!(much.into_body().collect().await.is_err());
+    until(|| rig.cluster.endpoints()[0].connections == 0).await;
     let write = post(&format!("{PODS}?after-head"), "{}");
     let write = client.send(write).await.unwrap();
     assert!(write.into_body().collect().await.is_err());
     assert_eq!(breaker.requests(), 3, "each once");
+    until(|| rig.cluster.endpoints()[0].connections == 0).await;
     // Nobody else to ask: an answer of the gateway's own, and no broken one.
     let alone = client.get(&format!("{PODS}?after-head")).await;
     assert_eq!(alone.status(), StatusCode::BAD_GATEWAY);

@@ -77,7 +77,9 @@ async fn ending_goes_on_after_a_restart() {
     let first = tokio::task::spawn_blocking({
         let store = store.clone();
         move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build();
             runtime.expect("a runtime").block_on(async {
                 let client = Client::over(store);
                 client.make("/api/v1/namespaces", named("shop")).await;

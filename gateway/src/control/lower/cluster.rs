@@ -6,8 +6,8 @@ use sluice_config as config;
 
 use crate::authn::TokenReviewsOptions;
 use crate::upstream::{
-    BreakerSpec, ClusterSpec, CredentialsSpec, EjectionSpec, EndpointSpec, HealthSpec,
-    IdentityMode, SubsetMembers, SubsetSpec, TimeoutSpec, UpstreamTlsSpec,
+    BreakerSpec, ClusterSpec, CredentialsSpec, DiscoverySpec, EjectionSpec, EndpointSpec,
+    HealthSpec, IdentityMode, SubsetMembers, SubsetSpec, TimeoutSpec, UpstreamTlsSpec,
 };
 
 /// A cluster as it will be.
@@ -45,6 +45,7 @@ pub(in crate::control) fn lower_cluster(
         hosts,
         default,
         endpoints,
+        discovery,
         subsets,
         balance: config::Balance { slow_start },
         tls,
@@ -65,6 +66,7 @@ pub(in crate::control) fn lower_cluster(
         upstream: ClusterSpec {
             name: name.value.clone(),
             endpoints: endpoints.iter().map(endpoint).collect(),
+            discovery: discovery.as_ref().and_then(|it| finder(it)),
             subsets: subsets.iter().map(subset).collect(),
             zone: zone.map(str::to_owned),
             slow_start: slow_start.get(),
@@ -95,8 +97,25 @@ fn endpoint(endpoint: &config::Endpoint) -> EndpointSpec {
         url: url.to_string(),
         weight: weight.get(),
         zone: zone.as_ref().map(|zone| zone.value.clone()),
+        tls_name: None,
+        is_reserve: false,
         labels: labels.iter().map(|label| label.value.clone()).collect(),
     }
+}
+
+/// Validation leaves one of the two.
+fn finder(discovery: &config::Discovery) -> Option<DiscoverySpec> {
+    let config::Discovery { dns, kubernetes } = discovery;
+    if let Some(config::Dns { url, interval }) = dns {
+        return Some(DiscoverySpec::Dns {
+            url: url.to_string(),
+            interval: interval.get(),
+        });
+    }
+    let config::Slice { interval } = kubernetes.as_ref()?;
+    Some(DiscoverySpec::Kubernetes {
+        interval: interval.get(),
+    })
 }
 
 /// Validation leaves a subset with either listed endpoints or labels.
