@@ -32,6 +32,10 @@ pub struct GatewayConfig {
     pub zone: Option<Located<String>>,
     /// Where audit events go; without it they go nowhere.
     pub audit: Option<Audit>,
+    /// How long the process goes on serving once it was asked to end and says that it is not ready
+    /// any more: as long as load balancers take to notice.
+    #[serde(default = "default_shutdown_delay")]
+    pub shutdown_delay: TimeSpan,
     /// How long requests in flight may take to finish at the end.
     #[serde(default = "default_drain_timeout")]
     pub drain_timeout: TimeSpan,
@@ -252,6 +256,11 @@ pub enum LogFormat {
     Json,
     /// Lines for people.
     Text,
+}
+
+/// As kube-apiserver's own: whoever has no balancer in front waits for nothing.
+fn default_shutdown_delay() -> TimeSpan {
+    TimeSpan::from_secs(0)
 }
 
 fn default_drain_timeout() -> TimeSpan {

@@ -1,10 +1,10 @@
 //! How everything that lives on connections comes to its end when the process stops.
 //!
 //! ```text
-//!   running --start(budget)--> draining --end--> ending --cut--> gone
-//!              no new              watches end      what is left
-//!              connections,        at a frame       is dropped
-//!              GOAWAY, paced       boundary
+//!   running --leave--> leaving --start(budget)--> draining --end--> ending --cut--> gone
+//!              not ready,           no new             watches end     what is left
+//!              all is served        connections,       at a frame      is dropped
+//!                                   GOAWAY, paced      boundary
 //! ```
 //! The listener starts it and counts connections; tunnels and watches hold a [`ConnectionDrain`].
 //! Ends are spread over the budget by connection number, so that a thousand informers do not come
@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -30,6 +30,7 @@ pub struct Drain {
 
 #[derive(Debug, Default)]
 struct Inner {
+    leaving: AtomicBool,
     started: CancellationToken,
     ending: CancellationToken,
     cut: CancellationToken,
@@ -76,6 +77,17 @@ impl Drain {
             tracker: self.inner.tracker.clone(),
             share: spread(number),
         }
+    }
+
+    /// Says that the end is near, so that nobody is sent here any more; all is served as before.
+    pub fn leave(&self) {
+        self.inner.leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the end is near, or under way.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.inner.leaving.load(Ordering::Relaxed) || self.is_started()
     }
 
     /// Asks for the end: nothing new is accepted from now on. Later calls change nothing.
@@ -128,6 +140,14 @@ impl Drain {
         Drained { cut }
     }
 
+    /// Drops everything at once: whoever asks twice does not want to wait.
+    pub fn cut_now(&self) {
+        self.start(Duration::ZERO);
+        self.inner.tracker.close();
+        self.inner.ending.cancel();
+        self.inner.cut.cancel();
+    }
+
     fn budget(&self) -> Duration {
         self.inner.budget.get().copied().unwrap_or_default()
     }
@@ -166,6 +186,19 @@ mod tests {
         part.tracker.spawn(async move { ending.cancelled().await });
         let drained = drain.finish(Duration::from_millis(20)).await;
         assert_eq!((drained, drain.alive()), (Drained { cut: 0 }, 0));
+    }
+
+    #[tokio::test]
+    async fn whoever_leaves_still_serves() {
+        let drain = Drain::new();
+        drain.leave();
+        assert!(drain.is_leaving() && !drain.is_started());
+        let part = drain.connection();
+        let whole = drain.clone();
+        let task = part.tracker.spawn(async move { whole.cut().await });
+        drain.cut_now();
+        assert!(drain.is_started() && part.ending.is_cancelled());
+        task.await.unwrap();
     }
 
     #[tokio::test]

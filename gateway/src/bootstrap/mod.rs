@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! start: files -> log -> store, etcd listener -> Kubernetes API -> rules -> listeners -> ready
-//! end:   listeners drain -> etcd listener -> audit -> store
+//! end:   not ready -> listeners drain -> etcd listener -> audit -> store
 //! ```
 //! Addresses are bound before anything slow is done, so that a taken port is said at once. The etcd
 //! listener serves before the rules' clusters are probed: in store mode the apiservers behind the
@@ -11,6 +11,7 @@
 
 mod access;
 pub mod dev;
+mod ending;
 mod error;
 mod gauges;
 mod operate;
@@ -42,21 +43,19 @@ use crate::profile::Profiles;
 use crate::snapshot::Target;
 use crate::telemetry::{LogFormat, Telemetry, init_logs};
 
+pub use ending::Ended;
 pub use error::BootstrapError;
-pub(crate) use signals::end as end_signal;
+pub(crate) use signals::EndSignals;
 pub use store::{ServeSpec, StoreSpec, serve_store};
 
 /// How often keys nobody uses are swept from limits and breakers.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
-/// How long the end waits for the audit writer: a healthy disk needs milliseconds.
-const AUDIT_FLUSH_MAX: Duration = Duration::from_secs(5);
-
 /// Runs the gateway by its process file until a signal ends it. `greeting` is printed once
-/// everything listens.
+/// everything listens. Says how it ended.
 ///
 /// # Errors
 /// Why it cannot start; nothing is left running then.
-pub fn run(config: &Path, greeting: Option<String>) -> Result<(), BootstrapError> {
+pub fn run(config: &Path, greeting: Option<String>) -> Result<Ended, BootstrapError> {
     // One provider for the process; a second call finds it set.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let loaded = sluice_config::load(config)?;
@@ -71,14 +70,18 @@ pub fn run(config: &Path, greeting: Option<String>) -> Result<(), BootstrapError
     }
     let runtime = runtime()?;
     let served = runtime.block_on(async {
-        let process = Process::start(loaded).await?;
+        let mut signals = EndSignals::listen()?;
+        let process = tokio::select! {
+            biased; // nothing is served yet that a signal could tear
+            signal = signals.next() => return Ok(Ended::Cut(signal)),
+            process = Process::start(loaded) => process?,
+        };
         if let Some(greeting) = greeting {
             println!("{greeting}");
         }
-        process.serve().await
+        process.serve(&mut signals).await
     });
-    // Blocking work that is still out must not hold the end up.
-    runtime.shutdown_timeout(Duration::from_secs(1));
+    ending::shut_down(runtime, &served);
     served
 }
 
@@ -94,7 +97,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, BootstrapError> {
 struct Process {
     control: ControlHandle,
     drain: Drain,
-    drain_timeout: Duration,
+    pace: ending::Pace,
     front: JoinHandle<()>,
     admin: Option<JoinHandle<()>>,
     stop_admin: CancellationToken,
@@ -103,7 +106,10 @@ struct Process {
     store: Option<Store>,
     recorder: Recorder,
     telemetry: Arc<Telemetry>,
+    /// An operator's wish, by the admin API.
     asked_to_end: CancellationToken,
+    /// Ends what runs beside the listeners.
+    stop_rest: CancellationToken,
 }
 
 impl Process {
@@ -151,10 +157,10 @@ impl Process {
         let telemetry = Arc::new(Telemetry::new()?);
         let snapshot = control.snapshot();
         let (tls, admin_tls) = (control.tls(), control.admin_tls());
-        let asked_to_end = CancellationToken::new();
-        let control = control.spawn(asked_to_end.child_token());
+        let (asked_to_end, stop_rest) = (CancellationToken::new(), CancellationToken::new());
+        let control = control.spawn(stop_rest.child_token());
         if let (Some(store), Some(schedule)) = (&store, snapshots(&config)) {
-            let stop = asked_to_end.child_token();
+            let stop = stop_rest.child_token();
             tokio::spawn(schedule::run(store.clone(), schedule, stop));
         }
         telemetry.observe(gauges::source(gauges::Sources {
@@ -193,11 +199,14 @@ impl Process {
             ))),
             _ => None,
         };
-        tokio::spawn(sweep(live, asked_to_end.child_token()));
+        tokio::spawn(sweep(live, stop_rest.child_token()));
         Ok(Process {
             control,
             drain,
-            drain_timeout: config.drain_timeout.get(),
+            pace: ending::Pace {
+                delay: config.shutdown_delay.get(),
+                drain: config.drain_timeout.get(),
+            },
             front,
             admin,
             stop_admin,
@@ -207,61 +216,8 @@ impl Process {
             recorder,
             telemetry,
             asked_to_end,
+            stop_rest,
         })
-    }
-
-    /// Waits for the wish to end, then ends everything in order.
-    async fn serve(self) -> Result<(), BootstrapError> {
-        let mut hangups = signals::reload()?;
-        let ended = signals::end();
-        tokio::pin!(ended);
-        loop {
-            tokio::select! {
-                biased;
-                // First: a process that is asked to end does not reload once more.
-                end = &mut ended => {
-                    end?;
-                    break;
-                }
-                () = self.asked_to_end.cancelled() => break,
-                Some(()) = hangups.recv() => {
-                    tracing::info!("reload asked for by signal");
-                    // What came of it is logged and shown by the configuration's own state.
-                    let _ = self.control.reload().await;
-                }
-            }
-        }
-        self.end().await
-    }
-
-    async fn end(self) -> Result<(), BootstrapError> {
-        tracing::info!(budget = ?self.drain_timeout, "draining");
-        let drained = self.drain.finish(self.drain_timeout).await;
-        if drained.cut > 0 {
-            tracing::warn!(
-                cut = drained.cut,
-                "connections outlived the drain and were cut"
-            );
-        }
-        self.front.await?;
-        self.asked_to_end.cancel();
-        // The apiservers of store mode are served until nothing comes through them any more.
-        self.stop_etcd.cancel();
-        if let Some(etcd) = self.etcd {
-            etcd.await?;
-        }
-        self.stop_admin.cancel();
-        if let Some(admin) = self.admin {
-            admin.await?;
-        }
-        let recorder = self.recorder;
-        tokio::task::spawn_blocking(move || recorder.flush(AUDIT_FLUSH_MAX)).await?;
-        self.telemetry.close();
-        if let Some(store) = self.store {
-            store.close().await;
-        }
-        tracing::info!("ended");
-        Ok(())
     }
 }
 

@@ -108,8 +108,8 @@ fn health(
     }
     let drain = drain.clone();
     checks.register("shutdown", Probe::Ready, move || {
-        if drain.is_started() {
-            Err("the process is draining".to_owned())
+        if drain.is_leaving() {
+            Err("the process is about to end".to_owned())
         } else {
             Ok(())
         }

@@ -2,18 +2,29 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Waits for SIGTERM or SIGINT.
-pub(crate) async fn end() -> std::io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
+/// SIGTERM and SIGINT, from the moment it is made: none that comes in between is lost.
+pub(crate) struct EndSignals {
+    terminate: Signal,
+    interrupt: Signal,
 }
 
-/// SIGHUP, which asks for a reload.
-pub(super) fn reload() -> std::io::Result<Signal> {
-    signal(SignalKind::hangup())
+impl EndSignals {
+    pub(crate) fn listen() -> std::io::Result<Self> {
+        Ok(EndSignals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for the next one, and says its number.
+    ///
+    /// # Cancellation
+    /// Loses nothing.
+    pub(crate) async fn next(&mut self) -> u8 {
+        tokio::select! {
+            biased; // in no order that matters
+            _ = self.terminate.recv() => 15,
+            _ = self.interrupt.recv() => 2,
+        }
+    }
 }

@@ -12,7 +12,8 @@ use sluice_metastore::store::{Store, StoreOptions};
 use tokio_util::sync::CancellationToken;
 
 use super::access::AuditLines;
-use super::{BootstrapError, runtime, signals};
+use super::ending::{self, Ended};
+use super::{BootstrapError, EndSignals, runtime};
 
 /// The segment being written is never given back: were it as large as the quota, a store that has
 /// filled it could never get below again, and as large as the disk, it would never fit.
@@ -102,11 +103,11 @@ pub(super) fn open(spec: &StoreSpec) -> Result<Store, BootstrapError> {
     Ok(Store::open(engine, options)?)
 }
 
-/// Serves the store alone, until a signal to end.
+/// Serves the store alone, until a signal to end; a second one ends it at once.
 ///
 /// # Errors
 /// When the address or the store cannot be had.
-pub fn serve_store(spec: ServeSpec) -> Result<(), BootstrapError> {
+pub fn serve_store(spec: ServeSpec) -> Result<Ended, BootstrapError> {
     let ServeSpec {
         store: spec,
         etcd: options,
@@ -130,15 +131,19 @@ pub fn serve_store(spec: ServeSpec) -> Result<(), BootstrapError> {
             let stop = shutdown.child_token();
             tokio::spawn(schedule::run(store.clone(), snapshots, stop));
         }
+        let mut signals = EndSignals::listen()?;
         let serving = tokio::spawn(listener.serve(store.clone(), shutdown.clone()));
-        signals::end().await?;
+        signals.next().await;
         shutdown.cancel();
-        serving.await?;
+        tokio::select! {
+            biased; // a second wish comes before what it cuts short
+            signal = signals.next() => return Ok(Ended::Cut(signal)),
+            served = serving => served?,
+        }
         store.close().await;
-        Ok(())
+        Ok(Ended::Drained)
     });
-    // Blocking work that is still out must not hold the end up.
-    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    ending::shut_down(runtime, &served);
     served
 }
 

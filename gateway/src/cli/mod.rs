@@ -16,6 +16,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::bootstrap::{BootstrapError, Ended};
+
 pub use admin_client::{AdminClient, AdminClientError, AdminConnection};
 pub use output::OutputFormat;
 
@@ -61,6 +63,17 @@ pub fn main() -> ExitCode {
         Command::Metastore(command) => metastore::run(command),
         Command::Version => version::run(),
         Command::Completion(args) => completion::run(&args),
+    }
+}
+
+/// The exit code of a process that served: 0 when it drained, 1 when it failed, and what a shell
+/// says of a signal when that cut the end short.
+fn ended(served: Result<Ended, BootstrapError>) -> ExitCode {
+    const SIGNALLED: u8 = 128;
+    match served {
+        Ok(Ended::Drained) => ExitCode::SUCCESS,
+        Ok(Ended::Cut(signal)) => ExitCode::from(SIGNALLED.saturating_add(signal)),
+        Err(e) => fail(e),
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::bootstrap::dev::{self, DevOptions};
-use crate::bootstrap::{self, BootstrapError};
+use crate::bootstrap;
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
@@ -45,7 +45,7 @@ pub(super) fn run(args: RunArgs) -> ExitCode {
         admin_port,
     } = args;
     if let Some(config) = config {
-        return finish(bootstrap::run(&config, None));
+        return super::ended(bootstrap::run(&config, None));
     }
     let options = DevOptions {
         dir,
@@ -57,15 +57,8 @@ pub(super) fn run(args: RunArgs) -> ExitCode {
         // The files, and with them the directory, are held until the end.
         Ok(files) => {
             let greeting = dev::greeting(&files, &options);
-            finish(bootstrap::run(&files.config, Some(greeting)))
+            super::ended(bootstrap::run(&files.config, Some(greeting)))
         }
-        Err(e) => super::fail(e),
-    }
-}
-
-fn finish(served: Result<(), BootstrapError>) -> ExitCode {
-    match served {
-        Ok(()) => ExitCode::SUCCESS,
         Err(e) => super::fail(e),
     }
 }

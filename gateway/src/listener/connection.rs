@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
@@ -121,6 +121,7 @@ impl Serving {
         };
         let watched = Arc::new(Watched {
             seen_request: AtomicBool::new(false),
+            first_request: Notify::new(),
             hurry: Mutex::new(Hurry::new(self.options.hasty_resets_max, facts.accepted)),
             too_hasty: CancellationToken::new(),
         });
@@ -130,13 +131,15 @@ impl Serving {
             watched: Arc::clone(&watched),
         };
         let serving = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
-        self.until_over(pin!(serving), &facts, &watched).await;
+        self.until_over(pin!(serving), is_h2, &facts, &watched)
+            .await;
     }
 
     /// Drives the connection; everything else that may end it is an arm here.
     async fn until_over(
         &self,
         mut serving: Pin<&mut Http<'_>>,
+        is_h2: bool,
         facts: &Connection,
         watched: &Watched,
     ) {
@@ -161,6 +164,13 @@ impl Serving {
                 () = self.drain.cut() => return,
                 () = &mut paced, if !is_leaving => {
                     is_leaving = true;
+                    // hyper closes an HTTP/1.1 connection that has had no request, although one may
+                    // be on its way; HTTP/2 has a word for it.
+                    if is_h2 || watched.seen_request.load(Ordering::Relaxed) {
+                        serving.as_mut().graceful_shutdown();
+                    }
+                }
+                () = watched.first_request.notified(), if is_leaving => {
                     serving.as_mut().graceful_shutdown();
                 }
                 () = &mut first_request, if awaiting_first => {
@@ -213,6 +223,7 @@ fn http_builder(options: &ListenerOptions) -> auto::Builder<TokioExecutor> {
 /// Watches a connection for bad manners.
 struct Watched {
     seen_request: AtomicBool,
+    first_request: Notify,
     hurry: Mutex<Hurry>,
     too_hasty: CancellationToken,
 }
@@ -232,6 +243,7 @@ impl Service<Request<Incoming>> for PerConnection {
     fn call(&self, request: Request<Incoming>) -> Answering {
         if !self.watched.seen_request.load(Ordering::Relaxed) {
             self.watched.seen_request.store(true, Ordering::Relaxed);
+            self.watched.first_request.notify_one();
         }
         let mut request = request.map(Body::from);
         request.extensions_mut().insert(Arc::clone(&self.facts));

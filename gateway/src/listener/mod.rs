@@ -14,6 +14,7 @@ mod tls;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -36,6 +37,10 @@ pub type Handler = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible
 /// How long the listener rests when the process is out of file descriptors: long enough not to
 /// spin, short enough to be back within the second in which some are freed.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
+
+/// How long connections are still taken once the end was asked for: those that wait in the kernel's
+/// queue would be reset with the socket.
+const LAST_CALL: Duration = Duration::from_millis(100);
 
 /// The address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +114,7 @@ impl Listener {
         Arc::clone(&self.counters)
     }
 
-    /// Accepts until `drain` starts; connections live on as tasks of the drain's tracker.
+    /// Accepts until `drain` starts, and what had connected by then; connections live on as tasks of the drain's tracker.
     pub async fn serve(self, tls: Arc<TlsSource>, handler: Handler, drain: Drain) {
         let places = Arc::new(Semaphore::new(self.options.connections_max));
         let serving = Arc::new(Serving::new(
@@ -119,10 +124,15 @@ impl Listener {
             drain.clone(),
             self.counters,
         ));
+        let mut last_call = pin!(async {
+            drain.started().await;
+            tokio::time::sleep(LAST_CALL).await;
+        });
         loop {
             let accepted = tokio::select! {
                 biased; // the wish to stop comes before new work
-                () = drain.started() => return,
+                () = drain.cut() => return,
+                () = &mut last_call => return,
                 accepted = accept(&self.socket, &places) => accepted,
             };
             let Some((tcp, peer, place)) = accepted else {

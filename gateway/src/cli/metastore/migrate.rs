@@ -123,12 +123,13 @@ async fn work(job: Job) -> Result<Done, MigrateError> {
 
 /// The first signal asks for an end, the second one is it: all that is done can be gone on with.
 async fn end_on_signal(stop: CancellationToken) {
-    if crate::bootstrap::end_signal().await.is_ok() {
-        stop.cancel();
-        if crate::bootstrap::end_signal().await.is_ok() {
-            std::process::exit(INTERRUPTED);
-        }
-    }
+    let Ok(mut signals) = crate::bootstrap::EndSignals::listen() else {
+        return;
+    };
+    signals.next().await;
+    stop.cancel();
+    signals.next().await;
+    std::process::exit(INTERRUPTED);
 }
 
 fn told(done: &Done) -> String {

@@ -45,10 +45,7 @@ pub(super) fn run(args: ServeArgs) -> ExitCode {
     for line in idle {
         tracing::warn!("{line}");
     }
-    match serve_store(spec) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => fail(e),
-    }
+    crate::cli::ended(serve_store(spec))
 }
 
 /// etcd has severities beyond those there are here.
