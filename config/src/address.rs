@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
+use ipnet::IpNet;
 use serde::de::{Deserialize, Deserializer};
 
 use crate::units::from_text;
@@ -27,6 +28,47 @@ impl FromStr for ListenAddress {
         text.parse()
             .map(ListenAddress)
             .map_err(|_| format!("`{text}` is not an IP address with a port, such as 0.0.0.0:6443"))
+    }
+}
+
+/// A network such as `10.0.0.0/8`, or one address; never all there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Network(IpNet);
+
+impl Network {
+    /// The plain value.
+    #[must_use]
+    pub fn get(self) -> IpNet {
+        self.0
+    }
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let one = text.parse::<IpAddr>().map(IpNet::from);
+        let network = one.or_else(|_| text.parse::<IpNet>()).map_err(|_| {
+            format!("`{text}` is not a network; write one such as 10.0.0.0/8, or an address")
+        })?;
+        if network != network.trunc() {
+            let meant = network.trunc();
+            return Err(format!(
+                "`{text}` is an address within a network; write {meant}, or the address alone"
+            ));
+        }
+        if network.prefix_len() == 0 {
+            return Err(format!(
+                "`{text}` is everybody; name the networks of your own proxies"
+            ));
+        }
+        Ok(Network(network))
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -201,6 +243,12 @@ impl<'de> Deserialize<'de> for ListenAddress {
     }
 }
 
+impl<'de> Deserialize<'de> for Network {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        from_text(deserializer, "a network such as 10.0.0.0/8")
+    }
+}
+
 impl<'de> Deserialize<'de> for HostPattern {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         from_text(deserializer, "a host such as prod.example.com")
@@ -245,6 +293,29 @@ mod tests {
             "https://a b",
         ] {
             assert!(text.parse::<EndpointUrl>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn networks_are_some_and_never_all_addresses() {
+        for (text, shown) in [
+            ("10.0.0.0/8", "10.0.0.0/8"),
+            ("192.0.2.7", "192.0.2.7/32"),
+            ("fd00::/8", "fd00::/8"),
+            ("::1", "::1/128"),
+        ] {
+            assert_eq!(text.parse::<Network>().unwrap().to_string(), shown);
+        }
+        for text in [
+            "",
+            "10.0.0.1/8",
+            "0.0.0.0/0",
+            "::/0",
+            "10.0.0.0/33",
+            "lb.example.com",
+            "10.",
+        ] {
+            assert!(text.parse::<Network>().is_err(), "{text}");
         }
     }
 

@@ -23,7 +23,7 @@ mod suggest;
 mod units;
 mod validate;
 
-pub use address::{EndpointUrl, HostPattern, ListenAddress, Scheme};
+pub use address::{EndpointUrl, HostPattern, ListenAddress, Network, Scheme};
 pub use balance::{Balance, Subset};
 pub use cluster::{
     Breaker, Clients, ClusterSpec, Credentials, Ejection, Endpoint, Health, Identity, IdentityMode,

@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use crate::address::{HostPattern, ListenAddress};
+use crate::address::{HostPattern, ListenAddress, Network};
 use crate::located::Located;
 use crate::moment::Moment;
 use crate::path::FilePath;
@@ -52,6 +52,14 @@ pub struct Listen {
     pub address: ListenAddress,
     /// Its certificate.
     pub tls: ServerTls,
+    /// Networks of load balancers that begin each connection with a PROXY header; nobody else may.
+    /// Networks or addresses, no negation; an empty list is nobody.
+    #[serde(default)]
+    pub proxy_protocol_from: Vec<Located<Network>>,
+    /// Networks of proxies whose `X-Forwarded-For` and `X-Real-IP` say where a request comes from.
+    /// Networks or addresses, no negation; an empty list is nobody.
+    #[serde(default)]
+    pub forwarded_for_from: Vec<Located<Network>>,
 }
 
 /// A server's certificate.

@@ -715,6 +715,22 @@ fn process_files_that_cannot_work_are_faults() {
             &["g.yaml:6:15: unknown value `verbose` (known: error, warn, info, debug, trace)"][..],
         ),
         (
+            "  proxyProtocolFrom: [10.0.0.1/8]\n",
+            &[
+                "g.yaml:6:23: `10.0.0.1/8` is an address within a network (write 10.0.0.0/8, or the address alone)",
+            ][..],
+        ),
+        (
+            "  forwardedForFrom: [\"::/0\"]\n",
+            &["g.yaml:6:22: `::/0` is everybody (name the networks of your own proxies)"][..],
+        ),
+        (
+            "  forwardedForFrom: [10.0.0.0/8, 10.1.0.0/16]\n",
+            &[
+                "g.yaml:6:34: listen.forwardedForFrom: `10.1.0.0/16` is within `10.0.0.0/8` (keep one of them)",
+            ][..],
+        ),
+        (
             "drainTimeout: 30\n",
             &[
                 "g.yaml:6:15: `30` is not a duration (write a number and ms, s, m or h, such as 200ms)",

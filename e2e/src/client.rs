@@ -12,6 +12,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -28,6 +29,8 @@ pub struct Client {
     tls: Arc<rustls::ClientConfig>,
     /// Sent with each request, if any.
     pub token: Option<String>,
+    /// Sent before TLS, as a load balancer does.
+    preface: Vec<u8>,
 }
 
 /// An answer, read whole.
@@ -85,7 +88,15 @@ impl Client {
             server_name: "localhost".to_owned(),
             tls: Arc::new(tls),
             token: None,
+            preface: Vec::new(),
         }
+    }
+
+    /// The same client whose connections begin with these bytes, before TLS.
+    #[must_use]
+    pub fn with_preface(mut self, bytes: &[u8]) -> Self {
+        self.preface = bytes.to_owned();
+        self
     }
 
     /// The same client with a bearer token.
@@ -112,8 +123,9 @@ impl Client {
     ) -> Result<tokio_rustls::client::TlsStream<TcpStream>, ClientError> {
         let mut config = (*self.tls).clone();
         config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
-        let stream = TcpStream::connect(&self.address).await?;
+        let mut stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
+        stream.write_all(&self.preface).await?;
         let name = ServerName::try_from(self.server_name.clone())?;
         Ok(TlsConnector::from(Arc::new(config))
             .connect(name, stream)

@@ -66,6 +66,7 @@ async fn answer(
         Err(refusal) => return refusal.into_response(request.headers()),
     };
     let ctx = RequestContext {
+        client: connection.peer,
         connection,
         id: RequestId(0),
         received: clock::now(),

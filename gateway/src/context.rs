@@ -10,12 +10,15 @@ use rustls_pki_types::CertificateDer;
 
 use crate::drain::ConnectionDrain;
 use crate::identity::UserInfo;
+use crate::networks::Networks;
 
 /// What a listener knows of a connection; shared by all its requests.
 #[derive(Debug)]
 pub struct Connection {
-    /// The client's address.
+    /// The client's address: what the balancer said in front of the connection, where one speaks.
     pub peer: SocketAddr,
+    /// The proxies whose word on where a request comes from counts; none unless the peer is one.
+    pub forwarders: Option<Arc<Networks>>,
     /// The address it reached.
     pub local: SocketAddr,
     /// The server name of the TLS handshake, lower-case.
@@ -49,6 +52,8 @@ pub struct KnownCaller {
 pub struct HeaderLines {
     /// Whom they stand for; compared by address.
     pub user: Arc<UserInfo>,
+    /// From where.
+    pub client: SocketAddr,
     /// In which of the forwarder's styles.
     pub style: u8,
     /// The lines, in order.
@@ -61,6 +66,7 @@ impl Connection {
     pub fn new(peer: SocketAddr, local: SocketAddr, accepted: Instant) -> Self {
         Connection {
             peer,
+            forwarders: None,
             local,
             server_name: None,
             client_chain: Vec::new(),
@@ -78,6 +84,8 @@ impl Connection {
 pub struct RequestContext {
     /// The connection it came on.
     pub connection: Arc<Connection>,
+    /// Where it really comes from; see `crate::forwarded`.
+    pub client: SocketAddr,
     /// Unique to the request; also its audit id.
     pub id: RequestId,
     /// When its head had been read.

@@ -1,5 +1,6 @@
 //! The process file by itself.
 
+use crate::address::Network;
 use crate::located::Located;
 use crate::process::{Api, Etcd, EtcdAccess, GatewayConfig};
 
@@ -56,7 +57,30 @@ pub(super) fn check(config: &GatewayConfig, report: &mut Report<'_>) {
     {
         report.fault(zone.at, "zone is empty", "write its name, or leave it out");
     }
+    let listen = &config.listen;
+    check_networks(
+        "listen.proxyProtocolFrom",
+        &listen.proxy_protocol_from,
+        report,
+    );
+    check_networks(
+        "listen.forwardedForFrom",
+        &listen.forwarded_for_from,
+        report,
+    );
     check_addresses(config, report);
+}
+
+fn check_networks(key: &str, networks: &[Located<Network>], report: &mut Report<'_>) {
+    let mut seen: Vec<Network> = Vec::new();
+    for network in networks {
+        let within = seen.iter().find(|seen| seen.get().contains(&network.get()));
+        if let Some(within) = within {
+            let message = format!("{key}: `{}` is within `{within}`", **network);
+            report.fault(network.at, message, "keep one of them");
+        }
+        seen.push(**network);
+    }
 }
 
 fn check_api(config: &GatewayConfig, api: &Located<Api>, report: &mut Report<'_>) {

@@ -53,7 +53,10 @@ async fn an_end_is_announced_then_paced() {
     })
     .await;
     // As before, on connections old and new.
-    assert_eq!(site.user().once("GET", QUICK, "").await.unwrap().status, 200);
+    assert_eq!(
+        site.user().once("GET", QUICK, "").await.unwrap().status,
+        200
+    );
     let request = site.user().request("GET", QUICK).uri(QUICK);
     let request = request.header("host", "localhost").body(Full::default());
     let answer = idle.send_request(request.unwrap()).await.unwrap();
@@ -74,7 +77,11 @@ async fn an_end_is_announced_then_paced() {
     let mut ends = ends.join_all().await;
     ends.sort();
     let apart = ends[WATCHES - 1] - ends[0];
-    println!("watches ended from {:?} to {:?}", ends[0], ends[WATCHES - 1]);
+    println!(
+        "watches ended from {:?} to {:?}",
+        ends[0],
+        ends[WATCHES - 1]
+    );
     assert!(ends[0] >= Duration::from_millis(1500), "within the delay");
     assert!(apart >= Duration::from_secs(1), "together: {ends:?}");
     assert!(

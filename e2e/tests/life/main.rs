@@ -7,5 +7,6 @@
     reason = "tests fail loudly"
 )]
 
+mod addresses;
 mod ending;
 mod upstream;

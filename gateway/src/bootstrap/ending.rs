@@ -60,7 +60,9 @@ impl Process {
         drain.cut_now();
         match tokio::time::timeout(HURRIED_MAX, ending).await {
             Ok(done) => done?,
-            Err(_) => tracing::warn!("ended without closing the store; it is read back at the next start"),
+            Err(_) => {
+                tracing::warn!("ended without closing the store; it is read back at the next start")
+            }
         }
         Ok(Ended::Cut(signal))
     }

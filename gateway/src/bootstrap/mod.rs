@@ -37,7 +37,8 @@ use crate::clock;
 use crate::control::{self, Control, ControlHandle, ControlOptions};
 use crate::drain::Drain;
 use crate::flow::LiveState;
-use crate::listener::{BindError, Listener};
+use crate::listener::{BindError, Listener, ListenerOptions};
+use crate::networks::Networks;
 use crate::pipeline::Gateway;
 use crate::profile::Profiles;
 use crate::snapshot::Target;
@@ -230,7 +231,8 @@ struct Sockets {
 
 impl Sockets {
     async fn bind(config: &GatewayConfig) -> Result<Self, BootstrapError> {
-        let front = Listener::bind(config.listen.address.get()).await?;
+        let address = config.listen.address.get();
+        let front = Listener::bind_with(address, lower_listen(&config.listen)).await?;
         tracing::info!(address = %front.address(), "the Kubernetes API is served");
         let admin = match &config.admin {
             Some(admin) => {
@@ -254,6 +256,23 @@ impl Sockets {
             None => None,
         };
         Ok(Sockets { front, admin, etcd })
+    }
+}
+
+fn lower_listen(config: &sluice_config::Listen) -> ListenerOptions {
+    let sluice_config::Listen {
+        address: _,
+        tls: _,
+        proxy_protocol_from,
+        forwarded_for_from,
+    } = config;
+    let networks = |list: &[sluice_config::Located<sluice_config::Network>]| {
+        Networks::new(list.iter().map(|network| network.get()))
+    };
+    ListenerOptions {
+        proxied_from: networks(proxy_protocol_from),
+        forwarded_from: Arc::new(networks(forwarded_for_from)),
+        ..ListenerOptions::default()
     }
 }
 

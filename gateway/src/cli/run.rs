@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::bootstrap::dev::{self, DevOptions};
 use crate::bootstrap;
+use crate::bootstrap::dev::{self, DevOptions};
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {

@@ -162,11 +162,15 @@ fn say(headers: &mut HeaderMap, view: &View, ctx: &RequestContext) -> Result<(),
     let style = identity::style(mode);
     let cached = ctx.connection.lines.load();
     match cached.as_ref() {
-        Some(lines) if lines.style == style && Arc::ptr_eq(&lines.user, &ctx.user) => {
+        Some(lines)
+            if lines.style == style
+                && lines.client == ctx.client
+                && Arc::ptr_eq(&lines.user, &ctx.user) =>
+        {
             copy(headers, lines);
         }
         _ => {
-            let lines = identity::lines(&ctx.user, mode, ctx.connection.peer)?;
+            let lines = identity::lines(&ctx.user, mode, ctx.client)?;
             copy(headers, &lines);
             ctx.connection.lines.store(Some(Arc::new(lines)));
         }

@@ -53,18 +53,20 @@ pub(super) fn via() -> &'static HeaderValue {
 pub(super) fn lines(
     user: &Arc<UserInfo>,
     mode: IdentityMode,
-    peer: SocketAddr,
+    client: SocketAddr,
 ) -> Result<HeaderLines, Refusal> {
     let mut lines = match mode {
         IdentityMode::Impersonate => spell(user, &IMPERSONATE)?,
         IdentityMode::FrontProxy => spell(user, &REMOTE)?,
         IdentityMode::PassThrough => Vec::new(),
     };
-    let peer = HeaderValue::from_str(&peer.ip().to_canonical().to_string());
-    lines.push((X_FORWARDED_FOR, peer.map_err(|_| unspeakable("address"))?));
+    let address = HeaderValue::from_str(&client.ip().to_canonical().to_string());
+    let address = address.map_err(|_| unspeakable("address"))?;
+    lines.push((X_FORWARDED_FOR, address));
     lines.push((VIA, via().clone()));
     Ok(HeaderLines {
         user: Arc::clone(user),
+        client,
         style: style(mode),
         lines,
     })

@@ -24,6 +24,7 @@ use tower::ServiceExt as _;
 use tower::util::{BoxCloneSyncService, Oneshot};
 
 use super::hurry::Hurry;
+use super::proxied;
 use super::{Handler, ListenerCounters, ListenerOptions, TlsSource};
 use crate::body::Body;
 use crate::clock;
@@ -68,14 +69,23 @@ impl Serving {
     }
 
     /// Serves one connection to its end.
-    pub(super) async fn connection(&self, tcp: TcpStream, peer: SocketAddr, part: ConnectionDrain) {
+    pub(super) async fn connection(
+        &self,
+        mut tcp: TcpStream,
+        peer: SocketAddr,
+        part: ConnectionDrain,
+    ) {
         self.counters.accepted.fetch_add(1, Ordering::Relaxed);
         let accepted = clock::now();
+        let deadline = tokio::time::Instant::now() + self.options.handshake_timeout;
         let Ok(local) = tcp.local_addr() else {
             return; // it has gone already
         };
         socket::tune(&tcp, UNACKNOWLEDGED_MAX);
-        let Some(stream) = self.handshake(tcp, peer).await else {
+        let Some(peer) = self.source(&mut tcp, peer, deadline).await else {
+            return;
+        };
+        let Some(stream) = self.handshake(tcp, peer, deadline).await else {
             return;
         };
         let (_, session) = stream.get_ref();
@@ -85,11 +95,43 @@ impl Serving {
             facts.client_chain = chain.iter().map(|c| c.clone().into_owned()).collect();
         }
         facts.drain = part;
+        let forwarders = &self.options.forwarded_from;
+        facts.forwarders = forwarders
+            .contains(peer.ip())
+            .then(|| Arc::clone(forwarders));
         self.http(stream, Arc::new(facts)).await;
     }
 
-    async fn handshake(&self, tcp: TcpStream, peer: SocketAddr) -> Option<TlsStream<TcpStream>> {
-        let deadline = tokio::time::Instant::now() + self.options.handshake_timeout;
+    /// Whose connection it is: the peer's, or that of whom a named balancer speaks for.
+    async fn source(
+        &self,
+        tcp: &mut TcpStream,
+        peer: SocketAddr,
+        deadline: tokio::time::Instant,
+    ) -> Option<SocketAddr> {
+        if !self.options.proxied_from.contains(peer.ip()) {
+            return Some(peer);
+        }
+        let reason = match tokio::time::timeout_at(deadline, proxied::source(tcp)).await {
+            Ok(Ok(source)) => return Some(source.unwrap_or(peer)),
+            Ok(Err(fault)) => fault.to_string(),
+            Err(_) => "no PROXY header came in time".to_owned(),
+        };
+        let refused = &self.counters.headers_refused;
+        let count = refused.fetch_add(1, Ordering::Relaxed) + 1;
+        // Mostly a balancer set up wrongly, which then goes on for ever.
+        if count.is_power_of_two() {
+            tracing::warn!(%peer, count, "connection of a balancer refused: {reason}");
+        }
+        None
+    }
+
+    async fn handshake(
+        &self,
+        tcp: TcpStream,
+        peer: SocketAddr,
+        deadline: tokio::time::Instant,
+    ) -> Option<TlsStream<TcpStream>> {
         let place = tokio::time::timeout_at(deadline, self.handshakes.acquire()).await;
         let Ok(Ok(_place)) = place else {
             self.counters

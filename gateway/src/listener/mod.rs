@@ -10,6 +10,7 @@
 mod connection;
 mod hurry;
 mod options;
+mod proxied;
 mod tls;
 
 use std::convert::Infallible;
@@ -61,6 +62,8 @@ pub struct ListenerCounters {
     pub handshake_failures: AtomicU64,
     /// Connections given up since no handshake place came free in time.
     pub handshakes_shed: AtomicU64,
+    /// Connections of named balancers that had no PROXY header to be understood.
+    pub headers_refused: AtomicU64,
     /// Connections closed for resetting too many requests in a hurry.
     pub closed_for_hurry: AtomicU64,
 }

@@ -1,6 +1,9 @@
 //! The bounds of a listener, each with the reason for its default.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::networks::Networks;
 
 /// What a listener grants to clients that nobody knows yet.
 #[derive(Clone, Debug)]
@@ -36,6 +39,11 @@ pub struct ListenerOptions {
     /// Requests reset within `hurry`'s moment that a connection may have in its
     /// window, before it is closed (CVE-2023-44487).
     pub hasty_resets_max: u32,
+    /// Balancers that say before TLS whose connection they pass on (the PROXY protocol): from
+    /// them a connection without that is refused, from others one with it.
+    pub proxied_from: Networks,
+    /// Proxies that say in a header whose request they pass on.
+    pub forwarded_from: Arc<Networks>,
 }
 
 impl Default for ListenerOptions {
@@ -55,6 +63,8 @@ impl Default for ListenerOptions {
             ping_interval: Duration::from_secs(15),
             ping_timeout: Duration::from_secs(10),
             hasty_resets_max: 100,
+            proxied_from: Networks::default(),
+            forwarded_from: Arc::default(),
         }
     }
 }

@@ -10,6 +10,7 @@
 mod trace;
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -23,6 +24,7 @@ use crate::clock;
 use crate::context::{Connection, RequestContext, RequestId};
 use crate::flow::Admission;
 use crate::forward::{self, Served};
+use crate::forwarded;
 use crate::request::RequestInfo;
 use crate::snapshot::{Misrouted, Route, RoutingSnapshot, Target};
 use crate::status::{Refusal, Stage};
@@ -72,9 +74,10 @@ impl Gateway {
         };
         let id = self.ids.next();
         let agent = request.headers().get(USER_AGENT).cloned();
+        let client = forwarded::client(&connection, request.headers());
         let mut trace = Trace::new(
             id,
-            &connection,
+            client,
             agent,
             self.recorder.clone(),
             self.metrics.clone(),
@@ -82,7 +85,7 @@ impl Gateway {
         // The head goes away with the request: keep what a refusal is encoded by.
         let accept = request.headers().get(ACCEPT).cloned();
         let is_head = request.method() == Method::HEAD;
-        match self.phases(request, connection, &mut trace).await {
+        match self.phases(request, (connection, client), &mut trace).await {
             Ok((response, admission)) => trace.served(fit(response, is_head), admission),
             Err(refusal) => {
                 trace.refused(&refusal);
@@ -110,7 +113,7 @@ impl Gateway {
     async fn phases(
         &self,
         request: Request<Body>,
-        connection: Arc<Connection>,
+        (connection, client): (Arc<Connection>, SocketAddr),
         trace: &mut Trace,
     ) -> Result<(Response<Body>, Admission), Refusal> {
         let info = RequestInfo::parse(request.method(), request.uri(), request.headers());
@@ -149,6 +152,7 @@ impl Gateway {
         trace.admitted(&admission);
         let context = RequestContext {
             connection,
+            client,
             id: trace.id(),
             received: trace.received(),
             user: verdict.user,

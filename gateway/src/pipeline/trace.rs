@@ -1,6 +1,7 @@
 //! What is gathered of one request on its way, and told to audit and metrics when its last byte is
 //! gone: by then the answer's body holds this, and dropping it ends the account.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use crate::audit::{Event, EventStage, Recorder};
 use crate::authn::Verdict;
 use crate::body::{Body, Witness};
 use crate::clock;
-use crate::context::{Connection, RequestId};
+use crate::context::RequestId;
 use crate::flow::Admission;
 use crate::forward::{Served, Tenure, Traffic};
 use crate::request::RequestInfo;
@@ -54,7 +55,7 @@ pub(super) struct Trace {
 impl Trace {
     pub(super) fn new(
         id: RequestId,
-        connection: &Connection,
+        client: SocketAddr,
         user_agent: Option<HeaderValue>,
         recorder: Recorder,
         metrics: RequestMetrics,
@@ -69,7 +70,7 @@ impl Trace {
             raw: None,
             user: None,
             impersonator: None,
-            source: connection.peer,
+            source: client,
             user_agent,
             code: 0,
             sent: 0,

@@ -663,6 +663,7 @@ async fn served_is_told_to_the_pipeline() {
     let peer = "192.0.2.1:1".parse().unwrap();
     let ctx = RequestContext {
         connection: Arc::new(Connection::new(peer, peer, Instant::now())),
+        client: peer,
         id: RequestId(1),
         received: Instant::now(),
         user: Arc::new(alice()),

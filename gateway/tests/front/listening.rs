@@ -13,6 +13,7 @@ use sluice_gateway::drain::Drain;
 use sluice_gateway::listener::{
     Handler, Listener, ListenerCounters, ListenerOptions, TlsError, TlsSource, TlsSpec,
 };
+use sluice_gateway::networks::Networks;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tower::util::BoxCloneSyncService;
@@ -24,6 +25,7 @@ struct Served {
     tls: Arc<TlsSource>,
     counters: Arc<ListenerCounters>,
     authority: Authority,
+    drain: Drain,
 }
 
 /// Says what the listener told it of the connection.
@@ -53,8 +55,9 @@ async fn serve(options: ListenerOptions) -> Served {
         tls: Arc::clone(&tls),
         counters: listener.counters(),
         authority,
+        drain: Drain::new(),
     };
-    tokio::spawn(listener.serve(tls, telling(), Drain::new()));
+    tokio::spawn(listener.serve(tls, telling(), served.drain.clone()));
     served
 }
 
@@ -165,6 +168,85 @@ async fn silence_is_not_waited_for() {
         let answer = served.ask(config, sends).await.unwrap_or_default();
         assert!(!answer.contains("200"), "{answer}");
         assert!(begun.elapsed() < Duration::from_secs(5), "{sends:?}");
+    }
+}
+
+/// What comes back on a connection that begins with `header` and goes on with TLS.
+async fn proxied(served: &Served, header: &[u8]) -> std::io::Result<String> {
+    let mut tcp = TcpStream::connect(served.address).await?;
+    tcp.write_all(header).await?;
+    let config = served.authority.client_config(false, &[b"http/1.1"]);
+    let name = ServerName::try_from("localhost").unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let mut stream = connector.connect(name, tcp).await?;
+    stream.write_all(GET.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+#[tokio::test]
+async fn a_named_balancer_says_whose_connection_it_is_and_nobody_else_may() {
+    const V1: &[u8] = b"PROXY TCP4 192.0.2.7 10.0.0.1 8080 443\r\n";
+    const LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00";
+    let named = |network: &str| ListenerOptions {
+        proxied_from: Networks::new([network.parse().unwrap()]),
+        handshake_timeout: Duration::from_millis(500),
+        ..ListenerOptions::default()
+    };
+    let balanced = serve(named("127.0.0.0/8")).await;
+    let answer = proxied(&balanced, V1).await.unwrap();
+    assert!(answer.contains("192.0.2.7 "), "{answer}");
+    let answer = proxied(&balanced, LOCAL).await.unwrap();
+    assert!(answer.contains("127.0.0.1 "), "{answer}");
+    let refused = &balanced.counters.headers_refused;
+    assert_eq!(refused.load(Ordering::Relaxed), 0);
+    // Without one, with half a one, and with one that is none.
+    for header in [&b""[..], &V1[..20], b"PROXY TCP4 me you 1 2\r\n"] {
+        let broken = proxied(&balanced, header).await;
+        assert!(broken.is_err(), "{header:?}: {broken:?}");
+    }
+    until(|| refused.load(Ordering::Relaxed) == 3).await;
+    // Whoever says nothing at all is not waited for.
+    let mut silent = TcpStream::connect(balanced.address).await.unwrap();
+    assert_eq!(silent.read(&mut [0; 1]).await.unwrap(), 0);
+    until(|| refused.load(Ordering::Relaxed) == 4).await;
+
+    let open = serve(named("10.0.0.0/8")).await;
+    let posed = proxied(&open, V1).await;
+    assert!(posed.is_err(), "{posed:?}");
+    until(|| open.counters.handshake_failures.load(Ordering::Relaxed) == 1).await;
+    assert!(proxied(&open, b"").await.unwrap().contains("127.0.0.1 "));
+}
+
+/// The request may be on its way when the connection is told to leave.
+#[tokio::test]
+async fn a_connection_without_a_request_yet_is_answered_while_draining() {
+    let served = serve(ListenerOptions::default()).await;
+    let config = served.authority.client_config(false, &[b"http/1.1"]);
+    let tcp = TcpStream::connect(served.address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let mut stream = connector.connect(name, tcp).await.unwrap();
+    until(|| served.drain.alive() == 1).await;
+    // The only connection: it is told to leave at once.
+    served.drain.start(Duration::from_secs(20));
+    until_refused(served.address).await;
+    let request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let drained = served.drain.finish(Duration::from_secs(20)).await;
+    assert_eq!(drained.cut, 0);
+}
+
+/// Waits until nothing listens any more, which is a while after the drain has begun.
+async fn until_refused(address: std::net::SocketAddr) {
+    let limit = tokio::time::Instant::now() + Duration::from_secs(20);
+    while TcpStream::connect(address).await.is_ok() {
+        assert!(tokio::time::Instant::now() < limit, "it listens for ever");
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

@@ -204,6 +204,7 @@ async fn handle(
     let connection = request.extensions().get::<Arc<Connection>>().unwrap();
     let ctx = RequestContext {
         connection: Arc::clone(connection),
+        client: connection.peer,
         id: RequestId(7),
         received: Instant::now(),
         user,

@@ -47,6 +47,7 @@ impl Server {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let context = RequestContext {
             connection: Arc::new(Connection::new(address, address, Instant::now())),
+            client: address,
             id: RequestId(1),
             received: Instant::now(),
             user: Arc::new(UserInfo {

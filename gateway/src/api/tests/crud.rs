@@ -334,6 +334,7 @@ async fn who_is_no_master_is_refused_by_default() {
     let info = RequestInfo::parse(request.method(), request.uri(), request.headers()).unwrap();
     let ctx = RequestContext {
         connection: Arc::clone(&client.connection),
+        client: client.connection.peer,
         id: RequestId(1),
         received: clock::now(),
         user: Arc::new(UserInfo {

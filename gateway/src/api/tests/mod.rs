@@ -68,6 +68,7 @@ impl Client {
         };
         let ctx = RequestContext {
             connection: Arc::clone(&self.connection),
+            client: self.connection.peer,
             id: RequestId(1),
             received: clock::now(),
             user: Arc::new(UserInfo {

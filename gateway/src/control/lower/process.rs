@@ -24,7 +24,12 @@ pub(in crate::control) struct ApiPlan {
 }
 
 pub(in crate::control) fn lower_listen(process: &config::GatewayConfig) -> TlsPlan {
-    let config::Listen { address: _, tls } = &process.listen;
+    let config::Listen {
+        address: _,
+        tls,
+        proxy_protocol_from: _,
+        forwarded_for_from: _,
+    } = &process.listen;
     let config::ServerTls {
         cert_file,
         key_file,
