@@ -42,6 +42,9 @@ pub struct ClusterSpec {
     /// Whether it serves requests for hosts that nobody names; one cluster at most.
     #[serde(default)]
     pub default: Located<bool>,
+    /// The certificate shown to clients who name one of the hosts in their handshake; the listener's
+    /// own without it.
+    pub serving: Option<Located<Serving>>,
     /// Its apiservers; at least one, unless DNS knows them.
     #[serde(default)]
     pub endpoints: Located<Vec<Endpoint>>,
@@ -77,6 +80,16 @@ pub struct ClusterSpec {
     /// Bounds of exec, attach, port-forward and proxied sockets.
     #[serde(default)]
     pub tunnels: Tunnels,
+}
+
+/// A certificate shown to the clients of one cluster.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Serving {
+    /// Certificate chain, PEM, leaf first.
+    pub cert_file: FilePath,
+    /// Its private key, PEM.
+    pub key_file: FilePath,
 }
 
 /// One apiserver.
@@ -287,6 +300,10 @@ impl UpstreamCluster {
     /// Every path with its key; all of them must be there already.
     pub(crate) fn each_path(&mut self, visit: &mut dyn FnMut(&str, &mut FilePath, bool)) {
         let spec = &mut self.spec;
+        if let Some(serving) = &mut spec.serving {
+            visit("spec.serving.certFile", &mut serving.value.cert_file, true);
+            visit("spec.serving.keyFile", &mut serving.value.key_file, true);
+        }
         if let Some(tls) = &mut spec.tls {
             visit("spec.tls.caFile", &mut tls.ca_file, true);
         }

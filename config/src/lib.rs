@@ -27,7 +27,7 @@ pub use address::{EndpointUrl, HostPattern, ListenAddress, Network, Scheme};
 pub use balance::{Balance, Subset};
 pub use cluster::{
     Breaker, Clients, ClusterSpec, Credentials, Ejection, Endpoint, Health, Identity, IdentityMode,
-    Metadata, Timeouts, TokenReview, Tunnels, UpstreamCluster, UpstreamTls,
+    Metadata, Serving, Timeouts, TokenReview, Tunnels, UpstreamCluster, UpstreamTls,
 };
 pub use decode::API_VERSION;
 pub use diagnostic::{Diagnostic, Diagnostics};

@@ -24,6 +24,7 @@ fn prepare(example: &str) -> tempfile::TempDir {
         "prod-ca",
         "prod-client",
         "prod-client-ca",
+        "prod-server",
         "staging-ca",
         "ca",
         "etcd",
@@ -112,5 +113,5 @@ fn front_example_says_what_it_says() {
     assert!(scrapers.in_flight.as_ref().unwrap().key.is_empty());
     let everybody = rules.last().unwrap();
     assert_eq!(**everybody.rate.as_ref().unwrap().key, [KeyField::User]);
-    assert_eq!(loaded.rules.files.len(), 2 + 6);
+    assert_eq!(loaded.rules.files.len(), 2 + 8);
 }

@@ -133,7 +133,7 @@ fn decoding_faults_have_place_value_and_advice() {
         (
             cluster("hosts:", "host:"),
             &[
-                "r.yaml:5:3: unknown field `host` (did you mean `hosts`? known: hosts, default, endpoints, discovery, subsets, balance, tls, credentials, identity, clients, health, ejection, breaker, timeouts, tunnels)",
+                "r.yaml:5:3: unknown field `host` (did you mean `hosts`? known: hosts, default, serving, endpoints, discovery, subsets, balance, tls, credentials, identity, clients, health, ejection, breaker, timeouts, tunnels)",
             ][..],
         ),
         (
@@ -775,7 +775,7 @@ fn every_document_of_every_file_is_heard() {
         lines(&faults, dir.path()),
         [
             "a.yaml:7:11: host `x:1` must be a name without port",
-            "b.yml:5:3: unknown field `host` (did you mean `hosts`? known: hosts, default, endpoints, discovery, subsets, balance, tls, credentials, identity, clients, health, ejection, breaker, timeouts, tunnels)",
+            "b.yml:5:3: unknown field `host` (did you mean `hosts`? known: hosts, default, serving, endpoints, discovery, subsets, balance, tls, credentials, identity, clients, health, ejection, breaker, timeouts, tunnels)",
             "b.yml:18:13: rule `a` has no limit (give `rate`, `inFlight` or `longRunning`, or say `exempt: true`)"
         ]
     );

@@ -27,6 +27,12 @@ pub(super) fn check(cluster: &UpstreamCluster, report: &mut Report<'_>) {
         let help = "give it `hosts`, or `default: true`";
         report.fault(name.at, "no request can reach the cluster", help);
     }
+    if let Some(serving) = &spec.serving
+        && spec.hosts.is_empty()
+    {
+        let help = "give it `hosts`, or leave `serving` out: the listener's own certificate is shown";
+        report.fault(serving.at, "no name chooses the certificate", help);
+    }
     check_endpoints(spec, report);
     check_subsets(spec, report);
     check_identity(spec, report);

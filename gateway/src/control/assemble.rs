@@ -54,6 +54,14 @@ pub enum AssembleError {
     /// A rate beyond what a bucket can hold.
     #[error("{0}; lower it")]
     Rate(String),
+    /// A cluster's certificate towards clients.
+    #[error("certificate for clients of cluster {name}: {source}")]
+    Serving {
+        /// Which cluster.
+        name: String,
+        /// What does not fit.
+        source: TlsError,
+    },
     /// A listener's certificate.
     #[error("listener: {0}")]
     Tls(#[from] TlsError),
@@ -290,6 +298,7 @@ pub fn unusable(process: &GatewayConfig, rules: &RuleSet) -> Vec<String> {
         let plan = lower_cluster(cluster, zone(process));
         let checked = Cluster::check(plan.upstream.clone());
         found.extend(checked.err().map(|source| in_cluster(&plan, source)));
+        found.extend(serving(&plan).err());
         authorities.extend(plan.authn.client_ca_file.map(|file| (plan.name, file)));
     }
     let of_api = lower_api(process).and_then(|api| api.authn.client_ca_file);
@@ -343,7 +352,35 @@ pub(super) fn listen_spec(
             authorities.push(file);
         }
     }
-    tls_spec(&plan, &authorities)
+    let mut spec = tls_spec(&plan, &authorities)?;
+    for cluster in &rules.clusters {
+        spec.identities
+            .extend(serving(&lower_cluster(cluster, None))?);
+    }
+    Ok(spec)
+}
+
+/// A cluster's own certificate towards clients, tried out.
+fn serving(plan: &ClusterPlan) -> Result<Option<ServerIdentity>, AssembleError> {
+    let Some((cert_file, key_file)) = &plan.serving else {
+        return Ok(None);
+    };
+    let identity = ServerIdentity {
+        certificate_pem: read(cert_file)?,
+        key_pem: read(key_file)?,
+        names: plan.hosts.clone(),
+    };
+    let alone = TlsSpec {
+        identities: vec![identity.clone()],
+        client_cas_pem: Vec::new(),
+    };
+    match TlsSource::new(&alone) {
+        Ok(_) => Ok(Some(identity)),
+        Err(source) => Err(AssembleError::Serving {
+            name: plan.name.clone(),
+            source,
+        }),
+    }
 }
 
 /// What the admin listener shows and asks for, tried out: it may be put into force at the very end.
@@ -359,6 +396,7 @@ fn tls_spec(plan: &TlsPlan, authorities: &[PathBuf]) -> Result<TlsSpec, Assemble
     let identity = ServerIdentity {
         certificate_pem: read(&plan.cert_file)?,
         key_pem: read(&plan.key_file)?,
+        names: Vec::new(),
     };
     let client_cas_pem = authorities
         .iter()

@@ -30,6 +30,9 @@ pub struct ServerIdentity {
     pub certificate_pem: Vec<u8>,
     /// PKCS#8, PKCS#1 or SEC1.
     pub key_pem: Vec<u8>,
+    /// The names it is shown for, lower-case, whatever it carries; none: those that it carries, as
+    /// far as no other identity names them.
+    pub names: Vec<String>,
 }
 
 /// All a listener needs for TLS. The first identity serves clients that name no server, or one
@@ -151,7 +154,7 @@ fn unusable(what: &'static str, error: &dyn std::fmt::Display) -> TlsError {
     }
 }
 
-/// Certificates by the DNS names they carry, lower-case; `*.` stands for one label.
+/// Certificates by the DNS names they are given or carry, lower-case; `*.` stands for one label.
 #[derive(Debug)]
 struct ByName {
     names: HashMap<String, Arc<CertifiedKey>>,
@@ -160,7 +163,7 @@ struct ByName {
 
 impl ByName {
     fn compile(spec: &TlsSpec, provider: &CryptoProvider) -> Result<Self, TlsError> {
-        let mut names = HashMap::new();
+        let (mut names, mut named) = (HashMap::new(), HashMap::new());
         let mut first = None;
         for identity in &spec.identities {
             let chain = chain(&identity.certificate_pem, "server certificate")?;
@@ -174,11 +177,17 @@ impl ByName {
             let certified = CertifiedKey::from_der(chain, key, provider)
                 .map_err(|error| unusable("server certificate", &error))?;
             let certified = Arc::new(certified);
-            for name in carried {
-                names.entry(name).or_insert_with(|| Arc::clone(&certified));
+            for name in &identity.names {
+                named.insert(name.clone(), Arc::clone(&certified));
+            }
+            if identity.names.is_empty() {
+                for name in carried {
+                    names.entry(name).or_insert_with(|| Arc::clone(&certified));
+                }
             }
             first.get_or_insert(certified);
         }
+        names.extend(named);
         let first = first.ok_or(TlsError::NoIdentity)?;
         Ok(ByName { names, first })
     }

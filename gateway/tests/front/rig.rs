@@ -62,6 +62,7 @@ impl Authority {
             server: ServerIdentity {
                 certificate_pem: server.pem().into_bytes(),
                 key_pem: server_key.serialize_pem().into_bytes(),
+                names: Vec::new(),
             },
             client_der: client.der().clone(),
             client_key: client_key.serialize_der(),

@@ -16,6 +16,8 @@ pub(in crate::control) struct ClusterPlan {
     pub(in crate::control) name: String,
     pub(in crate::control) hosts: Vec<String>,
     pub(in crate::control) is_default: bool,
+    /// Certificate and key shown under its hosts.
+    pub(in crate::control) serving: Option<(PathBuf, PathBuf)>,
     pub(in crate::control) upstream: ClusterSpec,
     pub(in crate::control) authn: AuthnPlan,
 }
@@ -44,6 +46,7 @@ pub(in crate::control) fn lower_cluster(
     let config::ClusterSpec {
         hosts,
         default,
+        serving,
         endpoints,
         discovery,
         subsets,
@@ -63,6 +66,13 @@ pub(in crate::control) fn lower_cluster(
         name: name.value.clone(),
         hosts: hosts.iter().map(|host| host.as_str().to_owned()).collect(),
         is_default: **default,
+        serving: serving.as_ref().map(|serving| {
+            let config::Serving {
+                cert_file,
+                key_file,
+            } = &**serving;
+            (cert_file.as_path().to_owned(), key_file.as_path().to_owned())
+        }),
         upstream: ClusterSpec {
             name: name.value.clone(),
             endpoints: endpoints.iter().map(endpoint).collect(),
