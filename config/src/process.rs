@@ -32,6 +32,8 @@ pub struct GatewayConfig {
     pub zone: Option<Located<String>>,
     /// Where audit events go; without it they go nowhere.
     pub audit: Option<Audit>,
+    /// The Unix socket by which the next process takes over from this one; without it none can.
+    pub upgrade_socket: Option<FilePath>,
     /// How long the process goes on serving once it was asked to end and says that it is not ready
     /// any more: as long as load balancers take to notice.
     #[serde(default = "default_shutdown_delay")]
@@ -340,6 +342,9 @@ impl GatewayConfig {
         }
         if let Some(path) = &mut self.rules_dir {
             visit("rulesDir", path, true);
+        }
+        if let Some(path) = &mut self.upgrade_socket {
+            visit("upgradeSocket", path, false);
         }
         if let Some(audit) = &mut self.audit {
             visit("audit.path", &mut audit.path, false);

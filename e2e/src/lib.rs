@@ -11,6 +11,7 @@ pub mod fake;
 pub mod history;
 pub mod kubectl;
 pub mod lines;
+pub mod load;
 pub mod parts;
 pub mod pki;
 pub mod plane;

@@ -71,6 +71,29 @@ impl Gateway {
         self.process = Some(Process::start("sluice", &self.dir, &mut command));
     }
 
+    /// Starts another process of the same file beside this one, which is to take over from it.
+    #[must_use]
+    pub fn successor(&self) -> Process {
+        self.successor_with(&self.config)
+    }
+
+    /// As [`Gateway::successor`], with a process file of its own.
+    #[must_use]
+    pub fn successor_with(&self, config: &Path) -> Process {
+        let mut command = Command::new(binary());
+        command
+            .arg("run")
+            .arg("--config")
+            .arg(config)
+            .arg("--upgrade");
+        Process::start("successor", &self.dir, &mut command)
+    }
+
+    /// Stands for this process from now on; hands back the one that it stood for.
+    pub fn replace(&mut self, process: Process) -> Option<Process> {
+        self.process.replace(process)
+    }
+
     /// Waits until its `/readyz` says ok.
     ///
     /// # Panics

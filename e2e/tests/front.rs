@@ -9,14 +9,13 @@
     reason = "tests fail loudly"
 )]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use sluice_e2e::client::{Client, Http2};
+use sluice_e2e::client::Client;
 use sluice_e2e::etcd::Etcd;
 use sluice_e2e::kubectl::Credential;
+use sluice_e2e::load::Load;
 use sluice_e2e::parts::Parts;
 use sluice_e2e::process::eventually;
 use sluice_e2e::stack::{Stack, StackOptions, Store};
@@ -349,83 +348,6 @@ async fn one_user_is_limited_and_another_is_not(stack: &Stack) {
     );
 }
 
-/// Requests that a [`Load`] has on their way.
-const LOAD_AT_ONCE: usize = 4;
-
-/// Asks in the background until told to stop; counts answers and keeps what was not a 200.
-struct Load {
-    stop: Arc<AtomicBool>,
-    answered: Arc<AtomicUsize>,
-    tasks: tokio::task::JoinSet<Vec<String>>,
-}
-
-impl Load {
-    fn start(connection: &Http2, path: &str) -> Self {
-        let (stop, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
-        let mut tasks = tokio::task::JoinSet::new();
-        for _ in 0..LOAD_AT_ONCE {
-            let (stop, answered) = (stop.clone(), answered.clone());
-            let (connection, path) = (connection.clone(), path.to_owned());
-            tasks.spawn(async move {
-                let mut bad = Vec::new();
-                while !stop.load(Ordering::Relaxed) {
-                    match connection.send("GET", &path, "").await {
-                        Ok(answer) if answer.status == 200 => {
-                            answered.fetch_add(1, Ordering::Relaxed);
-                        }
-                        Ok(answer) => bad.push(format!(
-                            "{} {}",
-                            answer.status,
-                            String::from_utf8_lossy(&answer.body)
-                        )),
-                        Err(e) => bad.push(e.to_string()),
-                    }
-                }
-                bad
-            });
-        }
-        Load {
-            stop,
-            answered,
-            tasks,
-        }
-    }
-
-    /// Waits until as many more answers have come.
-    async fn more(&self, count: usize) {
-        let until = self.answered.load(Ordering::Relaxed) + count;
-        eventually(
-            "more answers under load",
-            Duration::from_secs(60),
-            || async {
-                let now = self.answered.load(Ordering::Relaxed);
-                if now >= until {
-                    Ok(())
-                } else {
-                    Err(format!("{now} of {until}"))
-                }
-            },
-        )
-        .await;
-    }
-
-    async fn end(mut self, what: &str) {
-        self.stop.store(true, Ordering::Relaxed);
-        let mut bad = Vec::new();
-        while let Some(done) = self.tasks.join_next().await {
-            bad.extend(done.unwrap());
-        }
-        let answered = self.answered.load(Ordering::Relaxed);
-        println!("{what}: {answered} good answers, {} bad", bad.len());
-        assert!(
-            bad.is_empty(),
-            "{what}: {} bad answers, the first: {}",
-            bad.len(),
-            bad[0]
-        );
-    }
-}
-
 async fn generation(stack: &Stack) -> u64 {
     let answer = stack
         .gateway
@@ -438,12 +360,7 @@ async fn generation(stack: &Stack) -> u64 {
 }
 
 async fn rules_reload_under_load_without_a_failed_request(stack: &Stack) {
-    let bob = stack
-        .client(None)
-        .with_token("bob-token")
-        .http2()
-        .await
-        .unwrap();
+    let bob = stack.client(None).with_token("bob-token");
     let load = Load::start(&bob, CONFIGMAPS);
     let file = stack.rules.join("limits.yaml");
     for round in 0..5 {
@@ -563,8 +480,7 @@ async fn a_tripped_breaker_refuses_and_a_ramp_lets_in(stack: &Stack) {
 }
 
 async fn an_apiserver_dies_and_returns_without_a_failed_get(stack: &mut Stack) {
-    let admin = stack.admin().http2().await.unwrap();
-    let load = Load::start(&admin, CONFIGMAPS);
+    let load = Load::start(&stack.admin(), CONFIGMAPS);
     load.more(100).await;
     stack.apiservers[0].kill();
     load.more(500).await;

@@ -31,6 +31,7 @@ pub struct Drain {
 #[derive(Debug, Default)]
 struct Inner {
     leaving: AtomicBool,
+    handed_over: AtomicBool,
     started: CancellationToken,
     ending: CancellationToken,
     cut: CancellationToken,
@@ -94,6 +95,18 @@ impl Drain {
     pub fn start(&self, budget: Duration) {
         self.inner.budget.get_or_init(|| budget);
         self.inner.started.cancel();
+    }
+
+    /// As [`Drain::start`], where another process accepts from now on: what waits is its.
+    pub fn hand_over(&self, budget: Duration) {
+        self.inner.handed_over.store(true, Ordering::Relaxed);
+        self.start(budget);
+    }
+
+    /// Whether another process accepts what comes.
+    #[must_use]
+    pub fn is_handed_over(&self) -> bool {
+        self.inner.handed_over.load(Ordering::Relaxed)
     }
 
     /// Whether the end has been asked for.

@@ -30,7 +30,8 @@ pub(super) fn check(cluster: &UpstreamCluster, report: &mut Report<'_>) {
     if let Some(serving) = &spec.serving
         && spec.hosts.is_empty()
     {
-        let help = "give it `hosts`, or leave `serving` out: the listener's own certificate is shown";
+        let help =
+            "give it `hosts`, or leave `serving` out: the listener's own certificate is shown";
         report.fault(serving.at, "no name chooses the certificate", help);
     }
     check_endpoints(spec, report);

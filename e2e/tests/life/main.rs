@@ -9,4 +9,6 @@
 
 mod addresses;
 mod ending;
+mod handover;
+mod reloads;
 mod upstream;

@@ -10,9 +10,11 @@ use bytes::Bytes;
 use http::Response;
 use http_body_util::BodyExt as _;
 use hyper::body::Frame;
+use parking_lot::Mutex;
 use sluice_e2e::fake::{self, Fake};
 use sluice_e2e::site::Site;
 use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 pub(crate) const WATCH: &str = "/api/v1/namespaces/n/configmaps?watch=1&resourceVersion=1";
 pub(crate) const SLOW: &str = "/api/v1/namespaces/n/configmaps/slow";
@@ -27,6 +29,7 @@ pub(crate) struct Behind {
     pub(crate) upstream: Fake,
     /// Lets so many slow requests go.
     pub(crate) slow: Arc<Semaphore>,
+    watches: Arc<Mutex<Vec<UnboundedSender<Bytes>>>>,
 }
 
 impl Behind {
@@ -35,17 +38,21 @@ impl Behind {
         let site = Site::make();
         site.write("sluice.yaml", &format!("{}{more}", site.front()));
         let slow = Arc::new(Semaphore::new(0));
-        let gate = Arc::clone(&slow);
+        let watches = Arc::<Mutex<Vec<UnboundedSender<Bytes>>>>::default();
+        let (gate, open) = (Arc::clone(&slow), Arc::clone(&watches));
         let serving = site.own.issue("upstream", &[], &[]);
         let upstream = Fake::start(0, &serving, move |request: http::Request<_>| {
-            let gate = Arc::clone(&gate);
+            let (gate, open) = (Arc::clone(&gate), Arc::clone(&open));
             let query = request.uri().query().unwrap_or_default().to_owned();
             let path = request.uri().path().to_owned();
             async move {
                 if query.contains("watch=1") {
                     let json = ("content-type", "application/json");
                     let head = Response::builder().header(json.0, json.1);
-                    return head.body(Silent(Some(EVENT)).boxed()).unwrap();
+                    let (send, events) = mpsc::unbounded_channel();
+                    send.send(Bytes::from_static(EVENT)).unwrap();
+                    open.lock().push(send);
+                    return head.body(Events(events).boxed()).unwrap();
                 }
                 if path == SLOW {
                     gate.acquire().await.unwrap().forget();
@@ -59,24 +66,29 @@ impl Behind {
             site,
             upstream,
             slow,
+            watches,
         }
+    }
+
+    /// Says an event on every watch that is open.
+    pub(crate) fn event(&self) {
+        let mut open = self.watches.lock();
+        open.retain(|watch| watch.send(Bytes::from_static(EVENT)).is_ok());
     }
 }
 
-/// A body of one piece that never ends by itself.
-struct Silent(Option<&'static [u8]>);
+/// The events of one watch, as they are said.
+struct Events(UnboundedReceiver<Bytes>);
 
-impl hyper::body::Body for Silent {
+impl hyper::body::Body for Events {
     type Data = Bytes;
     type Error = Infallible;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
+        cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match self.0.take() {
-            Some(piece) => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(piece))))),
-            None => Poll::Pending,
-        }
+        let event = self.0.poll_recv(cx);
+        event.map(|data| data.map(|data| Ok(Frame::data(data))))
     }
 }

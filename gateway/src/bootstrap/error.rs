@@ -14,6 +14,9 @@ pub enum BootstrapError {
     /// An address cannot be listened on.
     #[error("{0}")]
     Bind(#[from] crate::listener::BindError),
+    /// A process cannot take over from another, or be taken over from.
+    #[error("{0}")]
+    Handover(#[from] super::HandoverError),
     /// The etcd listener cannot be had.
     #[error("{0}")]
     Etcd(#[from] sluice_metastore::etcd::ListenError),

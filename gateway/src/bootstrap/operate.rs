@@ -123,17 +123,21 @@ fn health(
     });
     let snapshot = Arc::clone(snapshot);
     checks.register("clusters", Probe::Ready, move || {
-        let snapshot = snapshot.load();
-        let clusters = gauges::clusters(&snapshot);
-        let has_api = snapshot.routes().count() > clusters.len();
-        let found = clusters.iter().map(|cluster| Found {
-            name: cluster.name(),
-            is_probed: cluster.is_probed(),
-            is_usable: cluster.is_ready(),
-        });
-        can_serve(has_api, &found.collect::<Vec<_>>())
+        clusters_serve(&snapshot.load())
     });
     checks
+}
+
+/// Whether the clusters of a snapshot are there to be served from.
+pub(super) fn clusters_serve(snapshot: &RoutingSnapshot) -> Result<(), String> {
+    let clusters = gauges::clusters(snapshot);
+    let has_api = snapshot.routes().count() > clusters.len();
+    let found = clusters.iter().map(|cluster| Found {
+        name: cluster.name(),
+        is_probed: cluster.is_probed(),
+        is_usable: cluster.is_ready(),
+    });
+    can_serve(has_api, &found.collect::<Vec<_>>())
 }
 
 /// What probes say of a cluster.

@@ -2,6 +2,11 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// SIGUSR2, which asks for the next process; without a receiver it would end this one.
+pub(super) fn upgrade() -> std::io::Result<Signal> {
+    signal(SignalKind::user_defined2())
+}
+
 /// SIGTERM and SIGINT, from the moment it is made: none that comes in between is lost.
 pub(crate) struct EndSignals {
     terminate: Signal,

@@ -66,12 +66,12 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The exit code of a process that served: 0 when it drained, 1 when it failed, and what a shell
+/// The exit code of a process that served: 0 when it drained or was taken over from, 1 when it failed, and what a shell
 /// says of a signal when that cut the end short.
 fn ended(served: Result<Ended, BootstrapError>) -> ExitCode {
     const SIGNALLED: u8 = 128;
     match served {
-        Ok(Ended::Drained) => ExitCode::SUCCESS,
+        Ok(Ended::Drained | Ended::HandedOver) => ExitCode::SUCCESS,
         Ok(Ended::Cut(signal)) => ExitCode::from(SIGNALLED.saturating_add(signal)),
         Err(e) => fail(e),
     }

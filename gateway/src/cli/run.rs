@@ -18,6 +18,10 @@ pub(super) struct RunArgs {
         conflicts_with = "dev"
     )]
     config: Option<PathBuf>,
+    /// Take over from the running process, if there is one: its listening sockets and its data
+    /// directory, by the process file's upgradeSocket
+    #[arg(long, conflicts_with = "dev")]
+    upgrade: bool,
     /// All-in-one with certificates and a kubeconfig of its own; not for production
     #[arg(long)]
     dev: bool,
@@ -38,6 +42,7 @@ pub(super) struct RunArgs {
 pub(super) fn run(args: RunArgs) -> ExitCode {
     let RunArgs {
         config,
+        upgrade,
         dev: _,
         dir,
         api_port,
@@ -45,7 +50,7 @@ pub(super) fn run(args: RunArgs) -> ExitCode {
         admin_port,
     } = args;
     if let Some(config) = config {
-        return super::ended(bootstrap::run(&config, None));
+        return super::ended(bootstrap::run(&config, upgrade, None));
     }
     let options = DevOptions {
         dir,
@@ -57,7 +62,7 @@ pub(super) fn run(args: RunArgs) -> ExitCode {
         // The files, and with them the directory, are held until the end.
         Ok(files) => {
             let greeting = dev::greeting(&files, &options);
-            super::ended(bootstrap::run(&files.config, Some(greeting)))
+            super::ended(bootstrap::run(&files.config, false, Some(greeting)))
         }
         Err(e) => super::fail(e),
     }

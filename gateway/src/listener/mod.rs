@@ -97,12 +97,29 @@ impl Listener {
         let fault = |source| BindError { address, source };
         let socket = TcpListener::bind(address).await.map_err(fault)?;
         let address = socket.local_addr().map_err(fault)?;
-        Ok(Listener {
+        Ok(Listener::of(socket, address, options))
+    }
+
+    /// Serves on a socket that listens already and does not block.
+    ///
+    /// # Errors
+    /// When the system does not know it.
+    pub fn over(socket: std::net::TcpListener, options: ListenerOptions) -> std::io::Result<Self> {
+        let address = socket.local_addr()?;
+        Ok(Listener::of(
+            TcpListener::from_std(socket)?,
+            address,
+            options,
+        ))
+    }
+
+    fn of(socket: TcpListener, address: SocketAddr, options: ListenerOptions) -> Self {
+        Listener {
             socket,
             address,
             options,
             counters: Arc::default(),
-        })
+        }
     }
 
     /// Where it listens, with the port it got.
@@ -129,7 +146,9 @@ impl Listener {
         ));
         let mut last_call = pin!(async {
             drain.started().await;
-            tokio::time::sleep(LAST_CALL).await;
+            if !drain.is_handed_over() {
+                tokio::time::sleep(LAST_CALL).await;
+            }
         });
         loop {
             let accepted = tokio::select! {

@@ -52,6 +52,19 @@ impl Listener {
     /// [`ListenError`]: plain text where it is not allowed, certificates that cannot be used, a
     /// port that is taken.
     pub async fn bind(options: EtcdOptions) -> Result<Listener, ListenError> {
+        Listener::over(options, Vec::new()).await
+    }
+
+    /// As [`Listener::bind`], with ports that were taken before: the first of `taken` is for the
+    /// first socket of the options, and so on; what is missing is bound.
+    ///
+    /// # Errors
+    /// As [`Listener::bind`].
+    pub async fn over(
+        options: EtcdOptions,
+        taken: Vec<TcpListener>,
+    ) -> Result<Listener, ListenError> {
+        let mut taken = taken.into_iter();
         let certificates = match &options.tls {
             Some(files) => Some(Arc::new(Certificates::read(files)?)),
             None => None,
@@ -63,7 +76,10 @@ impl Listener {
             if !socket.only_http {
                 check(address, used, &options)?;
             }
-            let listening = TcpListener::bind(address).await;
+            let listening = match taken.next() {
+                Some(socket) => Ok(socket),
+                None => TcpListener::bind(address).await,
+            };
             let listening = listening.and_then(|socket| Ok((socket.local_addr()?, socket)));
             let (address, listening) =
                 listening.map_err(|source| ListenError::Bind { address, source })?;

@@ -71,7 +71,10 @@ pub(in crate::control) fn lower_cluster(
                 cert_file,
                 key_file,
             } = &**serving;
-            (cert_file.as_path().to_owned(), key_file.as_path().to_owned())
+            (
+                cert_file.as_path().to_owned(),
+                key_file.as_path().to_owned(),
+            )
         }),
         upstream: ClusterSpec {
             name: name.value.clone(),
