@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use crate::address::{EndpointUrl, HostPattern};
 use crate::balance::{Balance, Subset};
+use crate::clients::Clients;
 use crate::discovery::Discovery;
 use crate::located::Located;
 use crate::path::FilePath;
@@ -139,6 +140,37 @@ pub struct Identity {
     /// The way.
     #[serde(default)]
     pub mode: Located<IdentityMode>,
+    /// The headers of front proxies: what this one says, and what it hears from others. A client's
+    /// own copies of all of them are taken out in every mode.
+    #[serde(default)]
+    pub request_headers: RequestHeaders,
+}
+
+/// The headers in which front proxies tell who calls: the apiservers' `--requestheader-*` flags.
+/// The first of each list is said, all are heard and taken out. Exact names: no `*`, no negation.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct RequestHeaders {
+    /// The user's name; an empty list is a fault.
+    pub username: Vec<Located<String>>,
+    /// The user's uid; an empty list tells none.
+    pub uid: Vec<Located<String>>,
+    /// A group, one line each; an empty list is a fault.
+    pub group: Vec<Located<String>>,
+    /// What names of extra headers begin with; an empty list tells none.
+    pub extra_prefixes: Vec<Located<String>>,
+}
+
+impl Default for RequestHeaders {
+    fn default() -> Self {
+        let one = |name: &str| vec![Located::unwritten(name.to_owned())];
+        RequestHeaders {
+            username: one("X-Remote-User"),
+            uid: one("X-Remote-Uid"),
+            group: one("X-Remote-Group"),
+            extra_prefixes: one("X-Remote-Extra-"),
+        }
+    }
 }
 
 /// Ways to tell a cluster who the client is.
@@ -152,32 +184,6 @@ pub enum IdentityMode {
     FrontProxy,
     /// The client's own bearer token.
     PassThrough,
-}
-
-/// Who may come in; at least one way must be open.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Clients {
-    /// CAs of client certificates, PEM.
-    #[serde(rename = "clientCAFile")]
-    pub client_ca_file: Option<FilePath>,
-    /// Bearer tokens, judged by the cluster's TokenReview.
-    pub token_review: Option<TokenReview>,
-    /// Whether callers who show nothing go on as `system:anonymous`.
-    #[serde(default)]
-    pub anonymous: bool,
-}
-
-/// How long verdicts on tokens are kept.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct TokenReview {
-    /// For tokens that held.
-    #[serde(rename = "cacheTTL", default = "default_cache_ttl")]
-    pub cache_ttl: TimeSpan,
-    /// For tokens that did not.
-    #[serde(rename = "negativeTTL", default = "default_negative_ttl")]
-    pub negative_ttl: TimeSpan,
 }
 
 /// How endpoints are probed.
@@ -287,15 +293,6 @@ pub(crate) fn default_weight() -> Count {
     const { Count::of(1) }
 }
 
-/// As long as kube-apiserver's own default for webhook token verdicts.
-fn default_cache_ttl() -> TimeSpan {
-    TimeSpan::from_secs(120)
-}
-
-fn default_negative_ttl() -> TimeSpan {
-    TimeSpan::from_secs(10)
-}
-
 impl UpstreamCluster {
     /// Every path with its key; all of them must be there already.
     pub(crate) fn each_path(&mut self, visit: &mut dyn FnMut(&str, &mut FilePath, bool)) {
@@ -327,8 +324,6 @@ impl UpstreamCluster {
                 }
             }
         }
-        if let Some(path) = &mut spec.clients.value.client_ca_file {
-            visit("spec.clients.clientCAFile", path, true);
-        }
+        spec.clients.value.each_path(visit);
     }
 }

@@ -8,6 +8,7 @@
 
 mod address;
 mod balance;
+mod clients;
 mod cluster;
 mod decode;
 mod diagnostic;
@@ -25,9 +26,12 @@ mod validate;
 
 pub use address::{EndpointUrl, HostPattern, ListenAddress, Network, Scheme};
 pub use balance::{Balance, Subset};
+pub use clients::{
+    ClaimName, Clients, FrontProxy, Oidc, RequiredClaim, ServiceAccounts, TokenReview,
+};
 pub use cluster::{
-    Breaker, Clients, ClusterSpec, Credentials, Ejection, Endpoint, Health, Identity, IdentityMode,
-    Metadata, Serving, Timeouts, TokenReview, Tunnels, UpstreamCluster, UpstreamTls,
+    Breaker, ClusterSpec, Credentials, Ejection, Endpoint, Health, Identity, IdentityMode,
+    Metadata, RequestHeaders, Serving, Timeouts, Tunnels, UpstreamCluster, UpstreamTls,
 };
 pub use decode::API_VERSION;
 pub use diagnostic::{Diagnostic, Diagnostics};

@@ -367,7 +367,44 @@ fn clusters_that_cannot_work_are_faults() {
         (
             cluster("{ anonymous: true }", "{}"),
             &[
-                "r.yaml:10:12: nobody can come in (give `clientCAFile` or `tokenReview`, or allow `anonymous`)",
+                "r.yaml:10:12: nobody can come in (give `clientCAFile`, `frontProxy`, `tokenReview`, `serviceAccounts` or `oidc`, or allow `anonymous`)",
+            ][..],
+        ),
+        (
+            cluster("anonymous: true", "serviceAccounts: { issuers: [] }"),
+            &[
+                "r.yaml:10:31: serviceAccounts.issuers is empty (give the apiservers' --service-account-issuer)",
+                "r.yaml:10:31: tokens are confirmed by a TokenReview, and there is none (add `tokenReview`, or write `confirm: false`: tokens of deleted pods then hold until they run out)",
+            ][..],
+        ),
+        (
+            cluster(
+                "anonymous: true",
+                "serviceAccounts: { issuers: [a, a], confirm: false, keysStaleFor: 1m }",
+            ),
+            &[
+                "r.yaml:10:46: issuer `a` is given twice (an issuer's tokens are read in one way)",
+                "r.yaml:10:80: serviceAccounts.keysStaleFor is 60s (write 10m or more)",
+            ][..],
+        ),
+        (
+            cluster(
+                "anonymous: true",
+                "oidc: [{ issuer: a, audiences: [], username: { claim: sub, prefix: \"\" } }]",
+            ),
+            &[
+                "r.yaml:10:21: not exactly one source of the issuer's keys (give `caFile` to fetch the keys from the issuer (for a public one the system's bundle), or `keyFile`)",
+                "r.yaml:10:45: oidc.audiences is empty (give the client id that the issuer knows the cluster by)",
+            ][..],
+        ),
+        (
+            cluster(
+                "anonymous: true",
+                "oidc: [{ issuer: a, audiences: [k], caFile: tls/a.crt, username: { claim: \"\", prefix: \"\" } }]",
+            ),
+            &[
+                "r.yaml:10:31: issuer `a` cannot be asked for its keys (write an https URL, or give `keyFile`)",
+                "r.yaml:10:88: the claim has no name (write one, such as sub)",
             ][..],
         ),
         (

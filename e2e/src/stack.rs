@@ -32,6 +32,8 @@ pub struct StackOptions<'a> {
     pub tokens: &'a [(&'a str, &'a str, &'a [&'a str])],
     /// A rule file beside the cluster's, if any.
     pub rules: Option<&'a str>,
+    /// Further lines of the cluster's `spec.clients`, indented by four.
+    pub clients: &'a str,
 }
 
 impl Default for StackOptions<'_> {
@@ -42,6 +44,7 @@ impl Default for StackOptions<'_> {
             identity: "impersonate",
             tokens: &[],
             rules: None,
+            clients: "",
         }
     }
 }
@@ -125,7 +128,7 @@ impl Stack {
             &audit,
             (options.store == Store::Own).then_some(etcd),
         );
-        let cluster = file.cluster(&apiservers, options.identity, &credential);
+        let cluster = file.cluster(&apiservers, options, &credential);
         std::fs::write(rules.join("cluster.yaml"), cluster).expect("the directory is writable");
         if let Some(text) = options.rules {
             std::fs::write(rules.join("limits.yaml"), text).expect("the directory is writable");
@@ -233,7 +236,15 @@ impl Files<'_> {
         path
     }
 
-    fn cluster(&self, apiservers: &[Apiserver], identity: &str, credential: &Leaf) -> String {
+    fn cluster(
+        &self,
+        apiservers: &[Apiserver],
+        options: &StackOptions<'_>,
+        credential: &Leaf,
+    ) -> String {
+        let StackOptions {
+            identity, clients, ..
+        } = options;
         let endpoints: String = apiservers
             .iter()
             .map(|a| format!("  - url: https://127.0.0.1:{}\n", a.port))
@@ -247,7 +258,7 @@ impl Files<'_> {
              \x20 tls:\n    caFile: {ca}\n\
              \x20 credentials:\n    clientCertFile: {}\n    clientKeyFile: {}\n\
              \x20 identity:\n    mode: {identity}\n\
-             \x20 clients:\n    clientCAFile: {ca}\n    tokenReview:\n      cacheTTL: 1m\n\
+             \x20 clients:\n    clientCAFile: {ca}\n    tokenReview:\n      cacheTTL: 1m\n{clients}\
              \x20 health:\n    interval: 500ms\n",
             credential.cert.display(),
             credential.key.display()

@@ -17,6 +17,7 @@ use sluice_e2e::etcd::Etcd;
 use sluice_e2e::kubectl::Credential;
 use sluice_e2e::load::Load;
 use sluice_e2e::parts::Parts;
+use sluice_e2e::pki::Authority;
 use sluice_e2e::process::eventually;
 use sluice_e2e::stack::{Stack, StackOptions, Store};
 
@@ -38,6 +39,9 @@ spec:
     rate: { perSecond: 1, burst: 3, key: [user] }
 "#;
 
+const SERVICE_ACCOUNTS: &str =
+    "    serviceAccounts:\n      issuers: [\"https://kubernetes.default.svc\"]\n";
+
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,6 +55,7 @@ async fn real_apiservers_behind_one_front() {
         store: Store::Etcd(etcd.url.clone()),
         tokens: TOKENS,
         rules: Some(RULES),
+        clients: SERVICE_ACCOUNTS,
         ..StackOptions::default()
     };
     let mut stack = Stack::new(&parts, dir.path(), &options);
@@ -59,6 +64,8 @@ async fn real_apiservers_behind_one_front() {
 
     certificates_and_tokens_name_their_users(&stack).await;
     a_bad_credential_is_401_and_none_is_401(&stack).await;
+    a_strangers_certificate_does_not_fail_the_handshake(&stack).await;
+    a_service_account_is_whom_the_apiserver_says(&stack).await;
     impersonation_is_authorised_and_written_down(&stack, &parts).await;
     identity_headers_of_clients_do_not_survive(&stack).await;
     kubectl_works_by_certificate_and_by_token(&stack, &parts);
@@ -197,6 +204,71 @@ async fn a_bad_credential_is_401_and_none_is_401(stack: &Stack) {
         assert_eq!(answer.json()["reason"], "Unauthorized");
         assert_eq!(answer.headers["x-sluice-origin"], "authn");
     }
+}
+
+/// A certificate of an authority that nobody here knows is a 401, and a token beside it counts.
+async fn a_strangers_certificate_does_not_fail_the_handshake(stack: &Stack) {
+    let stranger = Authority::new(&stack.dir, "stranger-ca");
+    let stranger = stranger.issue("intruder", &["system:masters"], &[]);
+    let client = stack.client(Some(&stranger));
+    let answer = client.once("GET", CONFIGMAPS, "").await.unwrap();
+    assert_eq!(answer.status, 401);
+    assert_eq!(answer.headers["x-sluice-origin"], "authn");
+    let alice = whoami(&client.with_token("alice-token")).await;
+    assert_eq!(alice["username"], "alice");
+}
+
+async fn tokenreviews(stack: &Stack) -> f64 {
+    let mut all = 0.0;
+    for apiserver in &stack.apiservers {
+        let needles = ["resource=\"tokenreviews\""];
+        all += apiserver.counter("apiserver_request_total", &needles).await;
+    }
+    all
+}
+
+/// A29: a service account's token, judged by its signature, is the same user as without the
+/// gateway, uid and extras included; and forged ones are no question to the apiservers.
+async fn a_service_account_is_whom_the_apiserver_says(stack: &Stack) {
+    let base = "/api/v1/namespaces/default/serviceaccounts";
+    let admin = stack.admin();
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    let made = admin.once("POST", base, account.to_string()).await.unwrap();
+    assert_eq!(made.status, 201);
+    let ask = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3600},
+    });
+    let path = format!("{base}/robot/token");
+    let made = admin.once("POST", &path, ask.to_string()).await.unwrap();
+    assert_eq!(made.status, 201);
+    let made = made.json();
+    let token = made["status"]["token"].as_str().unwrap();
+    let port = stack.apiservers[0].port;
+    let direct = Client::new(port, &stack.pki.authority.ca, None).with_token(token);
+    let through = whoami(&stack.client(None).with_token(token)).await;
+    assert_eq!(through["username"], "system:serviceaccount:default:robot");
+    assert_eq!(through, whoami(&direct).await);
+
+    let before = tokenreviews(stack).await;
+    let (signed, signature) = token.rsplit_once('.').unwrap();
+    let forged: String = signature.chars().rev().collect();
+    let connection = stack.client(None).http2().await.unwrap();
+    for n in 0..100 {
+        let forged = format!(
+            "Bearer {signed}.{}{forged}",
+            if n % 2 == 0 { "" } else { "AAAA" }
+        );
+        let request = stack
+            .client(None)
+            .request("GET", CONFIGMAPS)
+            .header("authorization", forged)
+            .body(http_body_util::Full::default())
+            .unwrap();
+        assert_eq!(connection.exchange(request).await.unwrap().status, 401);
+    }
+    assert!((tokenreviews(stack).await - before).abs() < 0.5);
 }
 
 async fn impersonation_is_authorised_and_written_down(stack: &Stack, parts: &Parts) {

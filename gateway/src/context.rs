@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue};
 use rustls_pki_types::CertificateDer;
 
 use crate::drain::ConnectionDrain;
-use crate::identity::UserInfo;
+use crate::identity::{RequestHeaders, UserInfo};
 use crate::networks::Networks;
 
 /// What a listener knows of a connection; shared by all its requests.
@@ -34,6 +34,8 @@ pub struct Connection {
     pub lines: ArcSwapOption<HeaderLines>,
     /// Whom the certificate was last found to stand for.
     pub known: ArcSwapOption<KnownCaller>,
+    /// What was last found of it as a front proxy's.
+    pub known_proxy: ArcSwapOption<KnownCaller>,
 }
 
 /// The verdict on a connection's client certificate.
@@ -41,10 +43,10 @@ pub struct Connection {
 pub struct KnownCaller {
     /// Which loaded authority judged it.
     pub authority: u64,
-    /// When the certificate runs out, as time since the Unix epoch.
+    /// Until when that is so, as time since the Unix epoch: the certificate's end, if it holds.
     pub until: Duration,
-    /// Whom it stands for.
-    pub user: Arc<UserInfo>,
+    /// Whom it stands for, or why it does not hold.
+    pub verdict: Result<Arc<UserInfo>, Arc<str>>,
 }
 
 /// Header lines made for one user, ready to be copied into a request.
@@ -56,6 +58,8 @@ pub struct HeaderLines {
     pub client: SocketAddr,
     /// In which of the forwarder's styles.
     pub style: u8,
+    /// By which names; compared by address.
+    pub names: Arc<RequestHeaders>,
     /// The lines, in order.
     pub lines: Vec<(HeaderName, HeaderValue)>,
 }
@@ -74,6 +78,7 @@ impl Connection {
             drain: ConnectionDrain::default(),
             lines: ArcSwapOption::const_empty(),
             known: ArcSwapOption::const_empty(),
+            known_proxy: ArcSwapOption::const_empty(),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::discovery::Discovery;
 use crate::load::Sourced;
 use crate::located::Located;
 
-use super::{LOCAL_CLUSTER, Report, check_name};
+use super::{LOCAL_CLUSTER, Report, check_name, clients};
 
 pub(super) fn check(cluster: &UpstreamCluster, report: &mut Report<'_>) {
     let name = &cluster.metadata.name;
@@ -132,10 +132,8 @@ fn check_identity(spec: &ClusterSpec, report: &mut Report<'_>) {
     if let Some(credentials) = &spec.credentials {
         check_credentials(credentials, report);
     }
-    if clients.client_ca_file.is_none() && clients.token_review.is_none() && !clients.anonymous {
-        let help = "give `clientCAFile` or `tokenReview`, or allow `anonymous`";
-        report.fault(clients.at, "nobody can come in", help);
-    }
+    clients::check(clients, spec.credentials.is_some(), report);
+    clients::check_headers(&spec.identity.request_headers, clients.at, report);
     let has_certificate = spec
         .credentials
         .as_ref()
@@ -157,19 +155,15 @@ fn check_identity(spec: &ClusterSpec, report: &mut Report<'_>) {
                 help,
             );
         }
+        IdentityMode::PassThrough if clients.front_proxy.is_some() => {
+            let help = "whom a front proxy names cannot be passed on; remove `clients.frontProxy`";
+            report.fault(mode.at, "passThrough carries bearer tokens only", help);
+        }
         IdentityMode::PassThrough if clients.client_ca_file.is_some() => {
             let help = "a client's certificate cannot be passed on; remove `clients.clientCAFile`";
             report.fault(mode.at, "passThrough carries bearer tokens only", help);
         }
         _ => {}
-    }
-    if clients.token_review.is_some() && spec.credentials.is_none() {
-        let help = "add `credentials`";
-        report.fault(
-            clients.at,
-            "tokenReview needs a credential of the gateway",
-            help,
-        );
     }
 }
 

@@ -3,6 +3,7 @@
 //! Everything is looked at, so that one run lists all there is to mend. Says nothing on whether
 //! files can be read; the loader does.
 
+mod clients;
 mod cluster;
 mod process;
 mod rate;

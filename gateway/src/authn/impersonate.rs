@@ -6,11 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, StatusCode};
 use moka::future::Cache;
-use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
+use super::front_proxy::unescape;
 use super::review::{self, Reviewer, ReviewerOutage};
 use crate::identity::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
 use crate::status::{Refusal, Stage};
@@ -21,6 +22,8 @@ const VERDICT_LIFETIME: Duration = Duration::from_secs(10);
 const VERDICTS_MAX: u64 = 10_000;
 /// Questions a request may raise, one a header line: more is not a person's doing.
 const QUESTIONS_MAX: usize = 64;
+/// Of these, open at once: a slow authorizer makes eight rounds of it.
+const QUESTIONS_AT_ONCE: usize = 8;
 
 const REVIEW_PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
@@ -76,27 +79,40 @@ impl Impersonation {
     ) -> Result<(), Refusal> {
         let questions = target.questions();
         if questions.len() > QUESTIONS_MAX {
-            let text = format!("more than {QUESTIONS_MAX} impersonation headers");
-            return Err(Refusal::bad_request(Stage::Authn, text));
+            return Err(Refusal::new(
+                Stage::Authn,
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "RequestHeaderFieldsTooLarge",
+                format!("more than {QUESTIONS_MAX} impersonation headers"),
+            ));
         }
-        for question in questions {
-            let asked = Asked {
-                caller: Arc::clone(caller),
-                question,
-            };
-            let allowed = self
-                .verdicts
-                .try_get_with(asked.clone(), self.ask(caller, &asked.question))
-                .await
-                .map_err(|outage| {
-                    let text = format!("impersonation could not be authorised: {outage}");
-                    Refusal::unavailable(Stage::Authn, text)
-                })?;
-            if !allowed {
-                return Err(asked.question.forbidden(&caller.name));
-            }
+        let judged = questions
+            .into_iter()
+            .map(|question| self.judge(caller, question));
+        // In order, so that the same header is told to be at fault each time.
+        let mut judged = stream::iter(judged).buffered(QUESTIONS_AT_ONCE);
+        while let Some(judged) = judged.next().await {
+            judged?;
         }
         Ok(())
+    }
+
+    async fn judge(&self, caller: &Arc<UserInfo>, question: Question) -> Result<(), Refusal> {
+        let asked = Asked {
+            caller: Arc::clone(caller),
+            question,
+        };
+        let asking = self.ask(caller, &asked.question);
+        let allowed = self.verdicts.try_get_with_by_ref(&asked, asking).await;
+        let allowed = allowed.map_err(|outage| {
+            let text = format!("impersonation could not be authorised: {outage}");
+            Refusal::unavailable(Stage::Authn, text)
+        })?;
+        if allowed {
+            Ok(())
+        } else {
+            Err(asked.question.forbidden(&caller.name))
+        }
     }
 
     async fn ask(&self, caller: &UserInfo, question: &Question) -> Result<bool, ReviewerOutage> {
@@ -234,7 +250,8 @@ fn service_account(name: &str) -> Option<(&str, &str)> {
 /// Reads the impersonation headers; an empty user name counts as absent.
 ///
 /// # Errors
-/// 400 when a header is not text, or there is a group, UID or extra without a user.
+/// 400 when a header is not text, is not known or can be read in two ways, or there is a group, UID
+/// or extra without a user.
 pub(super) fn read(headers: &HeaderMap) -> Result<Option<Target>, Refusal> {
     let mut target = Target {
         name: String::new(),
@@ -243,25 +260,44 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Option<Target>, Refusal> {
         extra: Vec::new(),
     };
     let mut any = false;
-    for (header, value) in headers {
+    for header in headers.keys() {
         let Some(field) = header.as_str().strip_prefix("impersonate-") else {
             continue;
         };
-        let value = value.to_str().map_err(|_| {
-            let text = format!("header {header} is not plain text");
+        let bad = |what: &str| {
+            let text = format!("header {header} {what}");
             Refusal::bad_request(Stage::Authn, text)
-        })?;
-        match field {
-            "user" if target.name.is_empty() => value.clone_into(&mut target.name),
-            "uid" if target.uid.is_empty() => value.clone_into(&mut target.uid),
-            "user" | "uid" => {}
-            "group" => target.groups.push(value.to_owned()),
-            _ => match field.strip_prefix("extra-") {
-                Some(key) => add_extra(&mut target.extra, key, value),
-                None => continue,
-            },
+        };
+        let mut values = Vec::new();
+        for value in headers.get_all(header) {
+            let text = std::str::from_utf8(value.as_bytes());
+            values.push(text.map_err(|_| bad("is not text"))?.to_owned());
         }
-        any |= field != "user" && !value.is_empty();
+        any |= field != "user" && values.iter().any(|value| !value.is_empty());
+        match field {
+            "user" | "uid" => {
+                // Another reader might take another one.
+                let Ok([value]) = <[String; 1]>::try_from(values) else {
+                    return Err(bad("is given more than once"));
+                };
+                if field == "user" {
+                    target.name = value;
+                } else {
+                    target.uid = value;
+                }
+            }
+            "group" => {
+                if values.iter().any(String::is_empty) {
+                    return Err(bad("names no group"));
+                }
+                target.groups = values;
+            }
+            _ => {
+                let key = field.strip_prefix("extra-").filter(|key| !key.is_empty());
+                let key = key.ok_or_else(|| bad("is not one by which to impersonate"))?;
+                add_extra(&mut target.extra, unescape(key), values);
+            }
+        }
     }
     if !target.name.is_empty() {
         return Ok(Some(target));
@@ -274,13 +310,10 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Option<Target>, Refusal> {
     Ok(None)
 }
 
-fn add_extra(extra: &mut Vec<(String, Vec<String>)>, key: &str, value: &str) {
-    // A bad escape keeps the raw text, as in Go.
-    let key = percent_decode_str(key)
-        .decode_utf8()
-        .map_or_else(|_| key.to_owned(), Into::into);
+/// One key may be escaped in several ways.
+fn add_extra(extra: &mut Vec<(String, Vec<String>)>, key: String, mut values: Vec<String>) {
     match extra.iter_mut().find(|(known, _)| *known == key) {
-        Some((_, values)) => values.push(value.to_owned()),
-        None => extra.push((key, vec![value.to_owned()])),
+        Some((_, known)) => known.append(&mut values),
+        None => extra.push((key, values)),
     }
 }

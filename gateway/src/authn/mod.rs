@@ -1,24 +1,33 @@
 //! Who is calling: a client certificate, a bearer token, or nobody; and with `--as`, as whom.
 //!
-//! The order is kube-apiserver's: certificate, then token; the first that holds wins, and a
-//! credential that does not hold is a 401 and never an anonymous caller. One [`Authenticator`]
+//! The order is kube-apiserver's: whom a front proxy names, certificate, then token; the first that holds wins, and a
+//! credential that does not hold is a 401 and never an anonymous caller. A token is judged by its
+//! issuer's keys where these are known ([`jwt`]), else by a `TokenReview`. One [`Authenticator`]
 //! belongs to one upstream cluster (or to the Kubernetes API of our own) and trusts only that
 //! one's authority. It fails closed: an outage of the reviewer is a 503, never a verdict.
 
+mod bearer;
+mod front_proxy;
 mod impersonate;
+pub mod jwt;
 mod review;
 mod token;
 mod x509;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
+use self::bearer::{TOKEN_BYTES_MAX, TokenDigest};
+use self::jwt::{Local, LocalTokens};
+use self::token::{Asked, Unjudged};
 use crate::context::Connection;
 use crate::identity::UserInfo;
 use crate::status::{Refusal, Stage};
 
+pub use front_proxy::FrontProxies;
 pub use impersonate::Impersonation;
 pub use review::{ReviewFuture, Reviewer, ReviewerOutage};
 pub use token::{TokenReviews, TokenReviewsOptions};
@@ -35,7 +44,9 @@ pub struct Verdict {
 
 /// Who may come in to one cluster, and how they are known.
 pub struct Authenticator {
+    front_proxies: Option<FrontProxies>,
     authority: Option<Arc<ClientAuthority>>,
+    local: Option<LocalTokens>,
     tokens: Option<Arc<TokenReviews>>,
     impersonation: Option<Impersonation>,
     anonymous: Option<Arc<UserInfo>>,
@@ -44,9 +55,13 @@ pub struct Authenticator {
 /// What an [`Authenticator`] is made of.
 #[derive(Default)]
 pub struct AuthenticatorOptions {
+    /// Who says in headers who calls; `None` reads no such headers.
+    pub front_proxies: Option<FrontProxies>,
     /// Whose client certificates count; `None` counts none.
     pub authority: Option<Arc<ClientAuthority>>,
-    /// Who judges bearer tokens; `None` accepts none.
+    /// Issuers whose bearer tokens are judged by their keys.
+    pub local: Option<LocalTokens>,
+    /// Who judges all other bearer tokens; `None` accepts none of them.
     pub tokens: Option<Arc<TokenReviews>>,
     /// Who judges `--as`; `None` leaves the headers to whoever serves the request.
     pub impersonation: Option<Impersonation>,
@@ -59,14 +74,18 @@ impl Authenticator {
     #[must_use]
     pub fn new(options: AuthenticatorOptions) -> Self {
         let AuthenticatorOptions {
+            front_proxies,
             authority,
+            local,
             tokens,
             impersonation,
             anonymous,
         } = options;
         let anonymous = anonymous.then(|| Arc::new(UserInfo::anonymous()));
         Authenticator {
+            front_proxies,
             authority,
+            local,
             tokens,
             impersonation,
             anonymous,
@@ -85,7 +104,24 @@ impl Authenticator {
         headers: &HeaderMap,
         wall: Duration,
     ) -> Result<Verdict, Refusal> {
-        let user = self.caller(connection, headers, wall).await?;
+        let source = connection.peer.ip();
+        self.authenticate_from(source, connection, headers, wall)
+            .await
+    }
+
+    /// As [`Authenticator::authenticate`], of a caller whose address is known better than by the
+    /// connection; what is refused is charged to it.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn authenticate_from(
+        &self,
+        source: IpAddr,
+        connection: &Connection,
+        headers: &HeaderMap,
+        wall: Duration,
+    ) -> Result<Verdict, Refusal> {
+        let user = self.caller(source, connection, headers, wall).await?;
         let Some(impersonation) = &self.impersonation else {
             return Ok(Verdict {
                 user,
@@ -109,32 +145,29 @@ impl Authenticator {
 
     async fn caller(
         &self,
+        source: IpAddr,
         connection: &Connection,
         headers: &HeaderMap,
         wall: Duration,
     ) -> Result<Arc<UserInfo>, Refusal> {
+        if let Some(proxies) = &self.front_proxies
+            && let Some(user) = proxies
+                .user(connection, headers, wall)
+                .map_err(unauthorized)?
+        {
+            return Ok(Arc::new(user));
+        }
         let mut shown = None;
         if let Some(authority) = &self.authority
             && !connection.client_chain.is_empty()
         {
-            match authority.judge_connection(connection, wall) {
+            match authority.judge_once(&connection.known, &connection.client_chain, wall) {
                 Ok(user) => return Ok(user),
-                Err(e) => shown = Some(e.to_string()),
+                Err(why) => shown = Some(why),
             }
         }
-        let token = token::find(headers).map_err(unauthorized)?;
-        if let Some(token) = token {
-            let Some(tokens) = &self.tokens else {
-                return Err(unauthorized("bearer tokens are not accepted here"));
-            };
-            return match tokens.judge(&token).await {
-                Ok(Some(user)) => Ok(user),
-                Ok(None) => Err(unauthorized("the bearer token is not valid")),
-                Err(outage) => Err(Refusal::unavailable(
-                    Stage::Authn,
-                    format!("the bearer token could not be judged: {outage}"),
-                )),
-            };
+        if let Some(token) = bearer::find(headers).map_err(unauthorized)? {
+            return self.bearer(source, &token, wall).await;
         }
         match (shown, &self.anonymous) {
             (None, Some(anonymous)) => Ok(Arc::clone(anonymous)),
@@ -142,6 +175,68 @@ impl Authenticator {
             (None, None) => Err(unauthorized("no client certificate and no bearer token")),
         }
     }
+
+    /// Whom a token stands for.
+    async fn bearer(
+        &self,
+        source: IpAddr,
+        token: &str,
+        wall: Duration,
+    ) -> Result<Arc<UserInfo>, Refusal> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(unauthorized("the bearer token is too long"));
+        }
+        let asked = Asked {
+            token,
+            digest: TokenDigest::of(token),
+            source,
+            wall,
+        };
+        if let Some(local) = &self.local {
+            match local.judge(token, asked.digest, wall).await {
+                Local::NotOurs => {}
+                Local::Accepted { user, confirm } => {
+                    return match &self.tokens {
+                        Some(tokens) if confirm && !tokens.confirms(asked).await => {
+                            Err(unauthorized("the bearer token is not valid any more"))
+                        }
+                        _ => Ok(user),
+                    };
+                }
+                Local::Refused(why) => return Err(unauthorized(why)),
+                Local::Outage(why) => return Err(outage(why)),
+            }
+        }
+        let Some(tokens) = &self.tokens else {
+            return Err(unauthorized(
+                "no issuer of such bearer tokens is known here",
+            ));
+        };
+        match tokens.judge(asked).await {
+            Ok(Some(user)) => Ok(user),
+            Ok(None) => Err(unauthorized("the bearer token is not valid")),
+            Err(Unjudged::Outage(why)) => Err(outage(why)),
+            Err(Unjudged::TooMany(seconds)) => Err(too_many(seconds)),
+        }
+    }
+}
+
+/// 429: strangers have had too many tokens judged; nothing is said about this one.
+fn too_many(seconds: u32) -> Refusal {
+    let mut refusal = Refusal::new(
+        Stage::Authn,
+        StatusCode::TOO_MANY_REQUESTS,
+        "TooManyRequests",
+        "too many bearer tokens were not valid, or are being judged; try again later",
+    );
+    refusal.retry_after = Some(seconds);
+    refusal
+}
+
+/// 503: what would say who the token stands for is out, and nothing is said about the token.
+fn outage(why: impl std::fmt::Display) -> Refusal {
+    let text = format!("the bearer token could not be judged: {why}");
+    Refusal::unavailable(Stage::Authn, text)
 }
 
 /// 401 in kube-apiserver's words, with the reason for a person behind them.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
@@ -17,8 +18,11 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::context::{Connection, KnownCaller};
+use crate::context::KnownCaller;
 use crate::identity::{AUTHENTICATED, UserInfo};
+
+/// How long a certificate that does not hold is not looked at again.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// The subject attribute that carries a UID.
 const UID_ATTRIBUTE: &str = "1.3.6.1.4.1.57683.2";
@@ -99,28 +103,35 @@ impl ClientAuthority {
         &self.roots
     }
 
-    /// Who the connection's certificate stands for; judged once a connection and authority, and
-    /// again once the leaf has run out.
-    pub(super) fn judge_connection(
+    /// Who a chain stands for, or why for nobody; judged once a connection, which keeps the verdict
+    /// in `slot`, and authority, and again once the leaf has run out.
+    pub(super) fn judge_once(
         &self,
-        connection: &Connection,
+        slot: &ArcSwapOption<KnownCaller>,
+        chain: &[CertificateDer<'static>],
         wall: Duration,
-    ) -> Result<Arc<UserInfo>, NotACaller> {
-        if let Some(known) = connection.known.load().as_ref()
+    ) -> Result<Arc<UserInfo>, Arc<str>> {
+        if let Some(known) = slot.load().as_ref()
             && known.authority == self.generation
             && wall < known.until
         {
-            return Ok(Arc::clone(&known.user));
+            return known.verdict.clone();
         }
-        let (user, until) = self.judge(&connection.client_chain, wall)?;
-        let user = Arc::new(user);
+        let (verdict, until) = match self.judge(chain, wall) {
+            Ok((user, until)) => (Ok(Arc::new(user)), until),
+            // It may hold later: a clock that was wrong, a certificate that begins.
+            Err(why) => (
+                Err(Arc::from(why.to_string())),
+                wall.saturating_add(REFUSED_FOR),
+            ),
+        };
         let known = KnownCaller {
             authority: self.generation,
             until,
-            user: Arc::clone(&user),
+            verdict: verdict.clone(),
         };
-        connection.known.store(Some(Arc::new(known)));
-        Ok(user)
+        slot.store(Some(Arc::new(known)));
+        verdict
     }
 
     /// Judges a chain, leaf first: who it stands for, and until when.

@@ -11,18 +11,15 @@ use std::sync::Arc;
 
 use sluice_config::{Diagnostics, GatewayConfig, LOCAL_CLUSTER, RuleSet};
 
+use super::clients::{self, ClientsFault};
 use super::content::Digest;
 use super::lower::{
     AuthnPlan, ClusterPlan, TlsPlan, lower_admin, lower_api, lower_cluster, lower_listen,
     lower_rates,
 };
-use super::reviewer::ClusterReviewer;
-use crate::authn::{
-    Authenticator, AuthenticatorOptions, ClientAuthority, ClientAuthorityError, Impersonation,
-    TokenReviews,
-};
+use crate::authn::Authenticator;
 use crate::flow::{FlowTable, LiveState, SpecFault};
-use crate::listener::{ServerIdentity, TlsError, TlsSource, TlsSpec};
+use crate::listener::{ClientCertificates, ServerIdentity, TlsError, TlsSource, TlsSpec};
 use crate::snapshot::{Route, RoutingSnapshot, Target};
 use crate::upstream::{Cluster, DiscoverySpec, UpstreamError};
 
@@ -40,13 +37,13 @@ pub enum AssembleError {
         /// What does not fit.
         source: UpstreamError,
     },
-    /// The authorities of clients.
+    /// What clients are known by.
     #[error("clients of cluster {name}: {source}")]
-    Authority {
+    Clients {
         /// Which cluster.
         name: String,
         /// What does not fit.
-        source: ClientAuthorityError,
+        source: ClientsFault,
     },
     /// A limit.
     #[error(transparent)]
@@ -92,7 +89,8 @@ struct Known {
     plan: AuthnPlan,
     /// Who answers its questions; none for the API of our own.
     endpoints: Vec<String>,
-    authority: Option<Digest>,
+    /// What its files hold.
+    files: Digest,
     authenticator: Arc<Authenticator>,
 }
 
@@ -221,13 +219,10 @@ impl Assembler {
         cluster: Option<&Arc<Cluster>>,
         endpoints: Vec<String>,
     ) -> Result<Known, AssembleError> {
-        let digest = plan
-            .client_ca_file
-            .as_deref()
-            .map(|file| Digest::of([file]));
+        let files = Digest::of(plan.files());
         let existing = self.authenticators.get(name);
         if let Some(known) = existing
-            && known.authority == digest
+            && known.files == files
             && known.plan == *plan
             && is_same_cluster(&known.endpoints, &endpoints)
         {
@@ -236,33 +231,12 @@ impl Assembler {
                 ..known.clone()
             });
         }
-        let authority =
-            match &plan.client_ca_file {
-                Some(file) => Some(ClientAuthority::load(file).map_err(|source| {
-                    AssembleError::Authority {
-                        name: name.to_owned(),
-                        source,
-                    }
-                })?),
-                None => None,
-            };
-        let reviewer = |cluster: &Arc<Cluster>| Arc::new(ClusterReviewer(Arc::clone(cluster)));
-        let tokens = cluster
-            .zip(plan.tokens)
-            .map(|(cluster, options)| Arc::new(TokenReviews::new(reviewer(cluster), options)));
-        let impersonation = cluster
-            .filter(|_| plan.judges_impersonation)
-            .map(|cluster| Impersonation::new(reviewer(cluster)));
-        let authenticator = Authenticator::new(AuthenticatorOptions {
-            authority: authority.map(Arc::new),
-            tokens,
-            impersonation,
-            anonymous: plan.anonymous,
-        });
+        let made = clients::authenticator(plan, cluster);
+        let authenticator = made.map_err(|source| of_clients(name, source))?;
         Ok(Known {
             plan: plan.clone(),
             endpoints,
-            authority: digest,
+            files,
             authenticator: Arc::new(authenticator),
         })
     }
@@ -293,23 +267,18 @@ pub fn unusable(process: &GatewayConfig, rules: &RuleSet) -> Vec<String> {
             .err()
             .map(AssembleError::from),
     );
-    let mut authorities = Vec::new();
+    let mut known_by = Vec::new();
     for cluster in &rules.clusters {
         let plan = lower_cluster(cluster, zone(process));
         let checked = Cluster::check(plan.upstream.clone());
         found.extend(checked.err().map(|source| in_cluster(&plan, source)));
         found.extend(serving(&plan).err());
-        authorities.extend(plan.authn.client_ca_file.map(|file| (plan.name, file)));
+        known_by.push((plan.name, plan.authn));
     }
-    let of_api = lower_api(process).and_then(|api| api.authn.client_ca_file);
-    authorities.extend(of_api.map(|file| (LOCAL_CLUSTER.to_owned(), file)));
-    for (name, file) in authorities {
-        let loaded = ClientAuthority::load(&file);
-        found.extend(
-            loaded
-                .err()
-                .map(|source| AssembleError::Authority { name, source }),
-        );
+    known_by.extend(lower_api(process).map(|api| (LOCAL_CLUSTER.to_owned(), api.authn)));
+    for (name, plan) in known_by {
+        let made = clients::authenticator(&plan, None);
+        found.extend(made.err().map(|source| of_clients(&name, source)));
     }
     let listener = tls_spec(&lower_listen(process), &[]).and_then(|spec| {
         TlsSource::new(&spec)?;
@@ -334,6 +303,13 @@ fn in_cluster(plan: &ClusterPlan, source: UpstreamError) -> AssembleError {
     }
 }
 
+fn of_clients(name: &str, source: ClientsFault) -> AssembleError {
+    AssembleError::Clients {
+        name: name.to_owned(),
+        source,
+    }
+}
+
 /// What the Kubernetes listener shows, and the authorities that it asks clients for: the union over
 /// all clusters. Which of them a certificate is good for is judged later.
 pub(super) fn listen_spec(
@@ -342,14 +318,12 @@ pub(super) fn listen_spec(
 ) -> Result<TlsSpec, AssembleError> {
     let plan = lower_listen(process);
     let mut authorities: Vec<PathBuf> = plan.client_ca_file.iter().cloned().collect();
-    let of_clusters = rules
-        .clusters
-        .iter()
-        .filter_map(|cluster| lower_cluster(cluster, None).authn.client_ca_file);
-    let of_api = lower_api(process).and_then(|api| api.authn.client_ca_file);
-    for file in of_clusters.chain(of_api) {
-        if !authorities.contains(&file) {
-            authorities.push(file);
+    let of_clusters = rules.clusters.iter().map(|c| lower_cluster(c, None).authn);
+    for authn in of_clusters.chain(lower_api(process).map(|api| api.authn)) {
+        for file in authn.authority_files() {
+            if !authorities.iter().any(|known| known == file) {
+                authorities.push(file.to_owned());
+            }
         }
     }
     let mut spec = tls_spec(&plan, &authorities)?;
@@ -357,6 +331,8 @@ pub(super) fn listen_spec(
         spec.identities
             .extend(serving(&lower_cluster(cluster, None))?);
     }
+    // By the authenticator of the cluster that a request is for.
+    spec.client_certificates = ClientCertificates::JudgedLater;
     Ok(spec)
 }
 
@@ -372,7 +348,7 @@ fn serving(plan: &ClusterPlan) -> Result<Option<ServerIdentity>, AssembleError> 
     };
     let alone = TlsSpec {
         identities: vec![identity.clone()],
-        client_cas_pem: Vec::new(),
+        ..TlsSpec::default()
     };
     match TlsSource::new(&alone) {
         Ok(_) => Ok(Some(identity)),
@@ -405,6 +381,7 @@ fn tls_spec(plan: &TlsPlan, authorities: &[PathBuf]) -> Result<TlsSpec, Assemble
     Ok(TlsSpec {
         identities: vec![identity],
         client_cas_pem,
+        client_certificates: ClientCertificates::OfAuthorities,
     })
 }
 

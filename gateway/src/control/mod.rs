@@ -8,8 +8,10 @@
 //! a later change of it is reported and takes a restart.
 
 mod assemble;
+mod clients;
 mod content;
 mod expiry;
+mod issuer;
 mod lower;
 mod reviewer;
 mod state;
@@ -38,7 +40,9 @@ use crate::snapshot::{RoutingSnapshot, Target};
 use crate::upstream::Cluster;
 
 pub use self::assemble::{AssembleError, unusable};
+pub use self::clients::ClientsFault;
 pub use self::expiry::expired;
+pub use self::issuer::DiscoveryFault;
 pub use self::state::{ConfigFault, ConfigState, ConfigView};
 
 /// Requests to reload that wait at once; more are answered as soon as there is room.

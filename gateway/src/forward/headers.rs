@@ -14,11 +14,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::{failure, identity};
 use crate::context::{HeaderLines, RequestContext};
-use crate::identity::ANONYMOUS;
+use crate::identity::{ANONYMOUS, REMOTE_PREFIX, RequestHeaders, begins};
 use crate::status::{Refusal, Stage};
 use crate::upstream::{IdentityMode, View};
 
 pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+const IMPERSONATE_PREFIX: &str = "impersonate-";
 
 /// Names removed in one go; more of them only take another round.
 const ROUND: usize = 8;
@@ -32,7 +34,7 @@ pub(super) fn prepare(
     let mode = view.spec.identity;
     check(headers)?;
     let takes_trailers = headers.get(TE).is_some_and(|te| te == "trailers");
-    strip(headers, mode);
+    strip(headers, mode, &view.spec.request_headers);
     if takes_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
@@ -61,13 +63,15 @@ fn check(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 /// Removes everything that does not travel on.
-fn strip(headers: &mut HeaderMap, mode: IdentityMode) {
+fn strip(headers: &mut HeaderMap, mode: IdentityMode, names: &RequestHeaders) {
     for name in named_by_connection(headers) {
         headers.remove(name);
     }
     loop {
         let mut doomed: [Option<HeaderName>; ROUND] = Default::default();
-        let names = headers.keys().filter(|name| !travels(name, mode));
+        let names = headers
+            .keys()
+            .filter(|name| !travels(name, mode) || names.is_unusual(name));
         let mut count = 0;
         for (place, name) in doomed.iter_mut().zip(names) {
             *place = Some(name.clone());
@@ -112,30 +116,27 @@ fn travels(name: &HeaderName, mode: IdentityMode) -> bool {
         Some(b'e') => text != "expect",
         Some(b'f') => text != "forwarded",
         Some(b'h') => text != "host" && text != "http2-settings",
-        Some(b'i') => passes_credentials || !is_identity(name),
+        Some(b'i') => passes_credentials || !begins(text, IMPERSONATE_PREFIX),
         Some(b'k') => text != "keep-alive",
         Some(b'p') => !begins(text, "proxy-"),
+        // A browser's bearer token; a tunnel's own part of it is put back by `upgrade`.
+        Some(b's') => passes_credentials || text != "sec-websocket-protocol",
         Some(b't') => !matches!(text, "te" | "trailer" | "transfer-encoding"),
         Some(b'u') => text != "upgrade",
         Some(b'x') => {
             let is_address = begins(text, "x-forwarded-") || begins(text, "x-real-ip");
-            !is_address && !begins(text, "x-kubernetes-peer-proxied") && !is_identity(name)
+            !is_address
+                && !begins(text, "x-kubernetes-peer-proxied")
+                && !begins(text, REMOTE_PREFIX)
         }
         _ => true,
     }
 }
 
 /// The families that say who is asking; no client's copy may live, in trailers neither.
-pub(super) fn is_identity(name: &HeaderName) -> bool {
+pub(super) fn is_identity(names: &RequestHeaders, name: &HeaderName) -> bool {
     let text = name.as_str();
-    begins(text, "impersonate-") || begins(text, "x-remote-")
-}
-
-/// Whether `text` begins with `prefix`, an underscore being as good as a dash: some receivers
-/// fold them.
-fn begins(text: &str, prefix: &str) -> bool {
-    let mut pairs = text.bytes().zip(prefix.bytes());
-    text.len() >= prefix.len() && pairs.all(|(t, p)| t == p || (t == b'_' && p == b'-'))
+    begins(text, IMPERSONATE_PREFIX) || begins(text, REMOTE_PREFIX) || names.is_unusual(name)
 }
 
 /// Adds the gateway's own lines.
@@ -160,17 +161,19 @@ fn say(headers: &mut HeaderMap, view: &View, ctx: &RequestContext) -> Result<(),
         }
     }
     let style = identity::style(mode);
+    let names = &view.spec.request_headers;
     let cached = ctx.connection.lines.load();
     match cached.as_ref() {
         Some(lines)
             if lines.style == style
                 && lines.client == ctx.client
-                && Arc::ptr_eq(&lines.user, &ctx.user) =>
+                && Arc::ptr_eq(&lines.user, &ctx.user)
+                && Arc::ptr_eq(&lines.names, names) =>
         {
             copy(headers, lines);
         }
         _ => {
-            let lines = identity::lines(&ctx.user, mode, ctx.client)?;
+            let lines = identity::lines(&ctx.user, mode, names, ctx.client)?;
             copy(headers, &lines);
             ctx.connection.lines.store(Some(Arc::new(lines)));
         }

@@ -11,31 +11,45 @@ use http::header::VIA;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::context::HeaderLines;
-use crate::identity::UserInfo;
+use crate::identity::{RequestHeaders, UserInfo};
 use crate::status::{Refusal, Stage};
 use crate::upstream::IdentityMode;
 
-/// The header families of one way of telling.
-struct Names {
-    user: HeaderName,
-    uid: HeaderName,
-    group: HeaderName,
-    extra_prefix: &'static str,
+/// The header families of one way of telling; what has no name is not told.
+struct Names<'a> {
+    user: &'a HeaderName,
+    uid: Option<&'a HeaderName>,
+    group: &'a HeaderName,
+    extra_prefix: Option<&'a str>,
 }
 
-const IMPERSONATE: Names = Names {
-    user: HeaderName::from_static("impersonate-user"),
-    uid: HeaderName::from_static("impersonate-uid"),
-    group: HeaderName::from_static("impersonate-group"),
-    extra_prefix: "impersonate-extra-",
-};
+static IMPERSONATE: [HeaderName; 3] = [
+    HeaderName::from_static("impersonate-user"),
+    HeaderName::from_static("impersonate-uid"),
+    HeaderName::from_static("impersonate-group"),
+];
 
-const REMOTE: Names = Names {
-    user: HeaderName::from_static("x-remote-user"),
-    uid: HeaderName::from_static("x-remote-uid"),
-    group: HeaderName::from_static("x-remote-group"),
-    extra_prefix: "x-remote-extra-",
-};
+impl Names<'_> {
+    fn impersonate() -> Self {
+        let [user, uid, group] = &IMPERSONATE;
+        Names {
+            user,
+            uid: Some(uid),
+            group,
+            extra_prefix: Some("impersonate-extra-"),
+        }
+    }
+
+    /// `None` when the headers cannot name a user, which would be the gateway itself.
+    fn remote(headers: &RequestHeaders) -> Option<Names<'_>> {
+        Some(Names {
+            user: headers.user.first()?,
+            uid: headers.uid.first(),
+            group: headers.group.first()?,
+            extra_prefix: headers.extra_prefixes.first().map(String::as_str),
+        })
+    }
+}
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -53,11 +67,15 @@ pub(super) fn via() -> &'static HeaderValue {
 pub(super) fn lines(
     user: &Arc<UserInfo>,
     mode: IdentityMode,
+    names: &Arc<RequestHeaders>,
     client: SocketAddr,
 ) -> Result<HeaderLines, Refusal> {
     let mut lines = match mode {
-        IdentityMode::Impersonate => spell(user, &IMPERSONATE)?,
-        IdentityMode::FrontProxy => spell(user, &REMOTE)?,
+        IdentityMode::Impersonate => spell(user, &Names::impersonate())?,
+        IdentityMode::FrontProxy => {
+            let names = Names::remote(names).ok_or_else(|| unspeakable("name"))?;
+            spell(user, &names)?
+        }
         IdentityMode::PassThrough => Vec::new(),
     };
     let address = HeaderValue::from_str(&client.ip().to_canonical().to_string());
@@ -68,6 +86,7 @@ pub(super) fn lines(
         user: Arc::clone(user),
         client,
         style: style(mode),
+        names: Arc::clone(names),
         lines,
     })
 }
@@ -81,20 +100,25 @@ pub(super) fn style(mode: IdentityMode) -> u8 {
     }
 }
 
-fn spell(user: &UserInfo, names: &Names) -> Result<Vec<(HeaderName, HeaderValue)>, Refusal> {
+fn spell(user: &UserInfo, names: &Names<'_>) -> Result<Vec<(HeaderName, HeaderValue)>, Refusal> {
     // An empty name counts as absent upstream: the request would run as the gateway itself.
     if user.name.is_empty() {
         return Err(unspeakable("name"));
     }
     let mut lines = vec![(names.user.clone(), value(&user.name, "name")?)];
-    if !user.uid.is_empty() {
-        lines.push((names.uid.clone(), value(&user.uid, "uid")?));
+    if let Some(uid) = names.uid
+        && !user.uid.is_empty()
+    {
+        lines.push((uid.clone(), value(&user.uid, "uid")?));
     }
     for group in user.groups.iter().filter(|group| !group.is_empty()) {
         lines.push((names.group.clone(), value(group, "groups")?));
     }
+    let Some(prefix) = names.extra_prefix else {
+        return Ok(lines);
+    };
     for (key, values) in &user.extra {
-        let name = format!("{}{}", names.extra_prefix, escape(key));
+        let name = format!("{prefix}{}", escape(key));
         let name = HeaderName::try_from(name).map_err(|_| unspeakable("extra"))?;
         for extra in values {
             lines.push((name.clone(), value(extra, "extra")?));
@@ -144,7 +168,7 @@ mod tests {
 
     fn told(user: UserInfo, mode: IdentityMode) -> Result<Vec<String>, Refusal> {
         let peer = "[::ffff:192.0.2.7]:1234".parse().unwrap();
-        let lines = lines(&Arc::new(user), mode, peer)?.lines;
+        let lines = lines(&Arc::new(user), mode, &Arc::default(), peer)?.lines;
         let text = |(n, v): &(HeaderName, HeaderValue)| {
             format!("{n}: {}", String::from_utf8_lossy(v.as_bytes()))
         };

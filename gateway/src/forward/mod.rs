@@ -132,7 +132,7 @@ async fn run(
     }
     headers::prepare(request.headers_mut(), &view, ctx)?;
     let (parts, body) = request.into_parts();
-    let mut outgoing = Outgoing::new(cluster, parts, body, shape)?;
+    let mut outgoing = Outgoing::new(cluster, &view, parts, body, shape)?;
     cluster.budget.deposit();
     let wish = wish(cluster, &shape, subset, ctx);
     outgoing.run(cluster, &view, ctx, &wish).await
@@ -180,6 +180,7 @@ struct Outgoing {
 impl Outgoing {
     fn new(
         cluster: &Arc<Cluster>,
+        view: &View,
         parts: Parts,
         body: Body,
         shape: Shape,
@@ -187,7 +188,8 @@ impl Outgoing {
         let path = parts.uri.into_parts().path_and_query;
         let content = (!body.is_end_stream()).then(|| {
             let keeper = Arc::clone(&cluster.keeper);
-            Kept::new(body, keeper, headers::is_identity)
+            let names = Arc::clone(&view.spec.request_headers);
+            Kept::new(body, keeper, (headers::is_identity, names))
         });
         Ok(Outgoing {
             shape,

@@ -12,6 +12,7 @@ mod hurry;
 mod options;
 mod proxied;
 mod tls;
+mod unjudged;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -26,7 +27,7 @@ use tokio::sync::Semaphore;
 use tower::util::BoxCloneSyncService;
 
 pub use options::ListenerOptions;
-pub use tls::{ServerIdentity, TlsError, TlsSource, TlsSpec};
+pub use tls::{ClientCertificates, ServerIdentity, TlsError, TlsSource, TlsSpec};
 
 use crate::body::Body;
 use crate::drain::Drain;

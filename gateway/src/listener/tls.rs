@@ -1,23 +1,31 @@
 //! What a listener shows and asks for in a TLS handshake, replaceable while it serves.
 //!
-//! Certificates are chosen by server name. A client certificate is asked for and not required;
-//! one that is shown has to chain to one of the client CAs named (the union over all clusters),
-//! else the handshake fails. Which cluster it is good for is decided later by `authn`: this file
-//! gives nobody an identity. Early data is never taken. Sessions are resumed only under the
-//! configuration that made them: a new [`TlsSpec`] comes with an empty session store.
+//! Certificates are chosen by server name. A client certificate is asked for and not required.
+//! Whose it is, and for which cluster it is good, is decided later by `authn`; this file gives
+//! nobody an identity. As with a kube-apiserver one of an unknown authority does not fail the
+//! handshake, so that whoever has it may still show a token; only that its owner holds the key is
+//! proven here. A listener without a judge behind it has strangers refused in the handshake
+//! ([`ClientCertificates::OfAuthorities`]). Early data is never taken. Sessions are resumed only
+//! under the configuration that made them, authorities included: another [`TlsSpec`] comes with an
+//! empty session store.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert, ServerConfig, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+
+use super::unjudged::Unjudged;
 
 /// Sessions remembered for resumption, some 3 KiB each: enough for the reconnects of a few
 /// hundred nodes in a minute.
@@ -43,6 +51,18 @@ pub struct TlsSpec {
     pub identities: Vec<ServerIdentity>,
     /// PEM bundles of the authorities of client certificates; none: no certificate is asked for.
     pub client_cas_pem: Vec<Vec<u8>>,
+    /// Which client certificates come through the handshake.
+    pub client_certificates: ClientCertificates,
+}
+
+/// Which client certificates come through the handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientCertificates {
+    /// Those of the authorities named; nobody has to look at them again.
+    #[default]
+    OfAuthorities,
+    /// All: who serves the requests judges them.
+    JudgedLater,
 }
 
 /// A [`TlsSpec`] that cannot be used; nothing has changed.
@@ -73,7 +93,11 @@ pub enum TlsError {
 #[derive(Debug)]
 pub struct TlsSource {
     current: ArcSwap<ServerConfig>,
+    /// Tells what `current` was made of.
+    digest: Mutex<SpecDigest>,
 }
+
+type SpecDigest = [u8; 32];
 
 impl TlsSource {
     /// Compiles `spec`.
@@ -81,16 +105,24 @@ impl TlsSource {
     /// # Errors
     /// [`TlsError`] names the part that does not fit.
     pub fn new(spec: &TlsSpec) -> Result<Arc<Self>, TlsError> {
-        let current = ArcSwap::from_pointee(compile(spec)?);
-        Ok(Arc::new(TlsSource { current }))
+        Ok(Arc::new(TlsSource {
+            current: ArcSwap::from_pointee(compile(spec)?),
+            digest: Mutex::new(spec.digest()),
+        }))
     }
 
-    /// Takes `spec` for all later handshakes; connections that stand are not touched.
+    /// Takes `spec` for all later handshakes; connections that stand are not touched. The same spec
+    /// changes nothing, so that sessions outlive reloads of other things.
     ///
     /// # Errors
     /// As [`TlsSource::new`]; the old configuration stays.
     pub fn replace(&self, spec: &TlsSpec) -> Result<(), TlsError> {
-        self.current.store(Arc::new(compile(spec)?));
+        let mut known = self.digest.lock();
+        let new = spec.digest();
+        if *known != new {
+            self.current.store(Arc::new(compile(spec)?));
+            *known = new;
+        }
         Ok(())
     }
 
@@ -98,6 +130,44 @@ impl TlsSource {
     #[must_use]
     pub fn current(&self) -> Arc<ServerConfig> {
         self.current.load_full()
+    }
+}
+
+impl TlsSpec {
+    /// The same for the same spec; no key can be had from it.
+    fn digest(&self) -> SpecDigest {
+        let TlsSpec {
+            identities,
+            client_cas_pem,
+            client_certificates,
+        } = self;
+        let mut digest = Sha256::new();
+        let mut part = |bytes: &[u8]| {
+            digest.update(bytes.len().to_be_bytes());
+            digest.update(bytes);
+        };
+        for identity in identities {
+            let ServerIdentity {
+                certificate_pem,
+                key_pem,
+                names,
+            } = identity;
+            part(certificate_pem);
+            part(key_pem);
+            for name in names {
+                part(name.as_bytes());
+            }
+            part(b"names");
+        }
+        part(b"authorities");
+        for pem in client_cas_pem {
+            part(pem);
+        }
+        part(match client_certificates {
+            ClientCertificates::OfAuthorities => b"verified",
+            ClientCertificates::JudgedLater => b"unjudged",
+        });
+        digest.finalize().into()
     }
 }
 
@@ -111,10 +181,14 @@ fn compile(spec: &TlsSpec) -> Result<ServerConfig, TlsError> {
     let builder = if roots.is_empty() {
         builder.with_no_client_auth()
     } else {
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        let strict = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
             .allow_unauthenticated()
             .build()
             .map_err(|error| unusable("client CA", &error))?;
+        let verifier: Arc<dyn ClientCertVerifier> = match spec.client_certificates {
+            ClientCertificates::OfAuthorities => strict,
+            ClientCertificates::JudgedLater => Arc::new(Unjudged::new(strict)),
+        };
         builder.with_client_cert_verifier(verifier)
     };
     let mut config = builder.with_cert_resolver(Arc::new(resolver));

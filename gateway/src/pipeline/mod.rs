@@ -129,7 +129,7 @@ impl Gateway {
         trace.routed(&route.name);
         let mut verdict = route
             .authenticator
-            .authenticate(&connection, request.headers(), trace.wall())
+            .authenticate_from(client.ip(), &connection, request.headers(), trace.wall())
             .await?;
         trace.known(&verdict);
         // In front of a cluster the authenticator has asked it; the API of our own answers itself.

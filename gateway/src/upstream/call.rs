@@ -1,4 +1,4 @@
-//! Small JSON calls of the gateway itself: TokenReview, SubjectAccessReview, endpoints; with its own
+//! Small JSON calls of the gateway itself: reviews, endpoints, keys of service accounts; with its own
 //! credential, a bounded answer and a bounded time. They change nothing upstream, so they are
 //! made again elsewhere when an endpoint fails.
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
 
 use super::cluster::Cluster;
 use super::endpoint::{LoadClass, Ticket};
@@ -23,7 +23,6 @@ use crate::clock;
 /// Whom the gateway names as itself where it is a front proxy; that user needs the cluster role
 /// `system:auth-delegator`, as whoever asks for reviews does.
 const OWN_USER: &str = "system:sluice";
-const REMOTE_USER: HeaderName = HeaderName::from_static("x-remote-user");
 
 /// Endpoints asked for one call.
 const ATTEMPTS_MAX: u32 = 3;
@@ -76,6 +75,21 @@ impl Cluster {
         options: CallOptions,
     ) -> Result<(StatusCode, Bytes), CallError> {
         self.ask(path, Some(json), options).await
+    }
+
+    /// Reads `path` with the gateway's own credential.
+    ///
+    /// # Errors
+    /// As [`Cluster::call`].
+    ///
+    /// # Cancellation
+    /// As [`Cluster::call`].
+    pub async fn read(
+        &self,
+        path: &str,
+        options: CallOptions,
+    ) -> Result<(StatusCode, Bytes), CallError> {
+        self.ask(path, None, options).await
     }
 
     /// Gets `path` with the gateway's own credential, within `timeout`.
@@ -165,21 +179,24 @@ impl View {
             Some(json) => Request::new(SendBody::Full(json.clone())),
             None => Request::new(SendBody::Empty),
         };
+        *request.uri_mut() = uri;
         if json.is_some() {
             *request.method_mut() = Method::POST;
-        }
-        *request.uri_mut() = uri;
-        let headers = request.headers_mut();
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        if json.is_some() {
+            let headers = request.headers_mut();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
+        let headers = request.headers_mut();
+        // A kube-apiserver serves key sets as nothing but what they are.
+        let accept = HeaderValue::from_static("application/json, application/jwk-set+json");
+        headers.insert(ACCEPT, accept);
         headers.insert(USER_AGENT, HeaderValue::from_static("sluice"));
         if let Some(bearer) = &self.bearer {
             headers.insert(AUTHORIZATION, bearer.clone());
         } else if self.spec.identity == IdentityMode::FrontProxy {
             // A front proxy's certificate by itself is nobody: it speaks for whom it names.
-            headers.insert(REMOTE_USER, HeaderValue::from_static(OWN_USER));
+            if let Some(name) = self.spec.request_headers.user.first() {
+                headers.insert(name.clone(), HeaderValue::from_static(OWN_USER));
+            }
         }
         let answer = lease
             .send(request)

@@ -18,6 +18,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use parking_lot::Mutex;
 
 use crate::body::{Body, BodyError};
+use crate::identity::RequestHeaders;
 
 /// kube-apiserver refuses larger request bodies.
 const KEPT_MAX: usize = 3 * 1024 * 1024;
@@ -59,16 +60,18 @@ struct Shared {
     is_ended: bool,
     attempt: u32,
     keeper: Arc<Keeper>,
-    is_forbidden: fn(&HeaderName) -> bool,
+    forbidden: Forbidden,
 }
 
+/// Which trailer fields to drop: a judge, and the names it goes by.
+pub(crate) type Forbidden = (
+    fn(&RequestHeaders, &HeaderName) -> bool,
+    Arc<RequestHeaders>,
+);
+
 impl Kept {
-    /// Takes the client's content. `is_forbidden` names the trailer fields to drop.
-    pub(crate) fn new(
-        body: Body,
-        keeper: Arc<Keeper>,
-        is_forbidden: fn(&HeaderName) -> bool,
-    ) -> Self {
+    /// Takes the client's content. `forbidden` names the trailer fields to drop.
+    pub(crate) fn new(body: Body, keeper: Arc<Keeper>, forbidden: Forbidden) -> Self {
         let shared = Shared {
             rest: body,
             frames: VecDeque::new(),
@@ -79,7 +82,7 @@ impl Kept {
             is_ended: false,
             attempt: 0,
             keeper,
-            is_forbidden,
+            forbidden,
         };
         Kept {
             shared: Arc::new(Mutex::new(shared)),
@@ -210,9 +213,10 @@ impl Shared {
         self.is_lost = true;
         match frame.into_trailers() {
             Ok(mut trailers) => {
+                let (is_forbidden, names) = &self.forbidden;
                 let forbidden: Vec<HeaderName> = trailers
                     .keys()
-                    .filter(|name| (self.is_forbidden)(name))
+                    .filter(|name| is_forbidden(names, name))
                     .cloned()
                     .collect();
                 for name in forbidden {
@@ -241,7 +245,11 @@ mod tests {
             .collect();
         let body = StreamBody::new(stream::iter(frames));
         let keeper = Arc::new(Keeper::default());
-        let kept = Kept::new(Body::boxed(body), Arc::clone(&keeper), |_| false);
+        let kept = Kept::new(
+            Body::boxed(body),
+            Arc::clone(&keeper),
+            (|_, _| false, Arc::default()),
+        );
         (kept, keeper)
     }
 

@@ -2,7 +2,10 @@
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::identity::RequestHeaders;
 
 /// A set of equal kube-apiservers.
 #[derive(Clone, Debug)]
@@ -25,6 +28,8 @@ pub struct ClusterSpec {
     pub credentials: CredentialsSpec,
     /// How a caller's identity travels.
     pub identity: IdentityMode,
+    /// The headers it travels in from a front proxy; a client's own are taken out in every mode.
+    pub request_headers: Arc<RequestHeaders>,
     /// Active probes.
     pub health: HealthSpec,
     /// Leaving out endpoints that fail in a row.
@@ -51,6 +56,7 @@ impl ClusterSpec {
             tls: UpstreamTlsSpec::default(),
             credentials: CredentialsSpec::default(),
             identity: IdentityMode::Impersonate,
+            request_headers: Arc::default(),
             health: HealthSpec::default(),
             ejection: EjectionSpec::default(),
             breaker: BreakerSpec::default(),

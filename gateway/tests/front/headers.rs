@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
-use sluice_gateway::identity::UserInfo;
+use sluice_gateway::identity::{RequestHeaders, UserInfo};
 use sluice_gateway::upstream::{ClusterSpec, IdentityMode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -80,6 +80,10 @@ const ATTACKS: &[(&str, &str)] = &[
     ("audit-id", "chosen"),
     ("proxy-authorization", "Basic x"),
     ("expect", "100-continue"),
+    (
+        "sec-websocket-protocol",
+        "x, base64url.bearer.authorization.k8s.io.Y2xpZW50",
+    ),
 ];
 
 fn attacked(path: &str) -> Request<Full<Bytes>> {
@@ -145,13 +149,83 @@ async fn client_copies_die_and_the_callers_identity_is_told() {
     }
 }
 
+/// The names that a cluster's own front proxies use are no client's, in whatever mode.
+#[tokio::test]
+async fn configured_names_die_in_every_mode_and_are_said_where_they_are_meant() {
+    let dir = tempfile::tempdir().unwrap();
+    let (fake, heads) = recorder().await;
+    let name = |text: &'static str| HeaderName::from_static(text);
+    let names = RequestHeaders::new(
+        vec![name("sso-user"), name("x-old-user")],
+        Vec::new(),
+        vec![name("sso_group")],
+        vec!["sso-extra-".to_owned()],
+    );
+    let attacks = [
+        "sso-user",
+        "sso_user",
+        "x-old-user",
+        "x_old_user",
+        "sso_group",
+        "sso-group",
+        "sso-extra-scopes",
+        "sso_extra_scopes",
+        "sso-extra-",
+        "x-remote-user",
+    ];
+    // Near, and none of them.
+    let others = ["sso-users", "sso-use", "sso-extr", "x-old-user-agent"];
+    let rows: [(IdentityMode, &[&str]); 3] = [
+        (IdentityMode::Impersonate, &[]),
+        (
+            IdentityMode::FrontProxy,
+            &[
+                "sso-user: alice",
+                "sso_group: dev",
+                "sso_group: system:authenticated",
+            ],
+        ),
+        (IdentityMode::PassThrough, &[]),
+    ];
+    for (mode, said) in rows {
+        let mut spec = spec(&fake, mode, Some(token_file(&dir)));
+        spec.request_headers = Arc::new(names.clone());
+        let rig = Rig::with(spec, alice()).await;
+        let mut client = rig.http2().await;
+        let mut request = post("/api/v1/namespaces/n/pods", "{}");
+        let headers = request.headers_mut();
+        for name in attacks.into_iter().chain(others) {
+            let name = HeaderName::try_from(name).unwrap();
+            headers.append(name, HeaderValue::from_static("root"));
+        }
+        headers.insert("authorization", HeaderValue::from_static("Bearer client"));
+        let response = client.send(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK, "{mode:?}");
+        let (_, headers) = heads.lock().pop().unwrap();
+        let seen: Vec<String> = told(&headers)
+            .into_iter()
+            .filter(|line| {
+                line.starts_with("sso") || line.starts_with("x-old") || line.starts_with("x-remote")
+            })
+            .collect();
+        let mut expected: Vec<String> = others.iter().map(|name| format!("{name}: root")).collect();
+        expected.extend(said.iter().map(|&line| line.to_owned()));
+        expected.sort();
+        assert_eq!(seen, expected, "{mode:?}");
+    }
+}
+
 #[tokio::test]
 async fn pass_through_keeps_the_callers_token_and_needs_one() {
     let (fake, heads) = recorder().await;
     let rig = Rig::with(spec(&fake, IdentityMode::PassThrough, None), alice()).await;
     let mut client = rig.http2().await;
     let mut request = attacked("/api/v1/pods");
-    for name in ["impersonate-whatever", "impersonate_user"] {
+    for name in [
+        "impersonate-whatever",
+        "impersonate_user",
+        "sec-websocket-protocol",
+    ] {
         request.headers_mut().remove(name);
     }
     client.send(request).await.unwrap();
@@ -286,7 +360,11 @@ async fn answers_pass_with_warnings_and_trailers() {
 #[tokio::test]
 async fn request_trailers_pass_without_identities() {
     let (fake, heads) = recorder().await;
-    let rig = Rig::of([fake.url()]).await;
+    let mut spec = ClusterSpec::new("test", [fake.url()]);
+    let name = |text: &'static str| vec![HeaderName::from_static(text)];
+    let names = RequestHeaders::new(name("sso-user"), Vec::new(), name("sso-group"), Vec::new());
+    spec.request_headers = Arc::new(names);
+    let rig = Rig::with(spec, alice()).await;
     let stream = rig.tls(&[b"h2"]).await;
     let (mut sender, driver) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
@@ -297,6 +375,7 @@ async fn request_trailers_pass_without_identities() {
     trailers.insert("x-checksum", HeaderValue::from_static("1"));
     trailers.insert("impersonate-user", HeaderValue::from_static("root"));
     trailers.insert("x-remote-group", HeaderValue::from_static("system:masters"));
+    trailers.insert("sso-group", HeaderValue::from_static("system:masters"));
     let body =
         Full::new(Bytes::from_static(b"{}")).with_trailers(std::future::ready(Some(Ok(trailers))));
     let request = Request::post("https://localhost/api/v1/namespaces/n/pods")
@@ -309,6 +388,7 @@ async fn request_trailers_pass_without_identities() {
     let users: Vec<_> = headers.get_all("impersonate-user").iter().collect();
     assert_eq!(users, ["alice"]);
     assert!(!headers.contains_key("x-remote-group"));
+    assert!(!headers.contains_key("sso-group"));
 }
 
 #[tokio::test]

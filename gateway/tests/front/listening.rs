@@ -11,7 +11,8 @@ use sluice_gateway::body::Body;
 use sluice_gateway::context::Connection;
 use sluice_gateway::drain::Drain;
 use sluice_gateway::listener::{
-    Handler, Listener, ListenerCounters, ListenerOptions, TlsError, TlsSource, TlsSpec,
+    ClientCertificates, Handler, Listener, ListenerCounters, ListenerOptions, TlsError, TlsSource,
+    TlsSpec,
 };
 use sluice_gateway::networks::Networks;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -112,6 +113,16 @@ async fn certificates_are_asked_for_recorded_and_not_required() {
     confused.ca_pem = own.ca_pem.clone();
     confused.client_der = stranger.client_der.clone();
     confused.client_key = stranger.client_key.clone();
+    // It comes through, and is judged by whoever serves: beside it may be a token.
+    let recorded = served
+        .ask(confused.client_config(true, &[b"http/1.1"]), GET)
+        .await
+        .unwrap();
+    assert!(recorded.ends_with(" 1"), "{recorded}");
+    // A listener without a judge has it refused in the handshake.
+    let mut strict = own.tls_spec();
+    strict.client_certificates = ClientCertificates::OfAuthorities;
+    served.tls.replace(&strict).unwrap();
     let refused = served
         .ask(confused.client_config(true, &[b"http/1.1"]), GET)
         .await;

@@ -40,53 +40,48 @@ impl Sink for Seen {
     fn flush(&mut self) {}
 }
 
-struct Whole {
-    rig: Rig,
+pub(crate) struct Whole {
+    pub(crate) rig: Rig,
     live: Arc<LiveState>,
     recorder: Recorder,
     seen: Seen,
     telemetry: Telemetry,
+    published: Arc<ArcSwap<RoutingSnapshot>>,
+    pub(crate) tls: Arc<TlsSource>,
 }
 
 impl Whole {
     /// A gateway before `fake` that lets anonymous callers in, under one rule.
     async fn new(fake: &Fake, anonymous: bool, long_running: Option<u32>) -> Whole {
-        let rule = RuleSpec {
-            id: "all/one".to_owned(),
-            cluster: None,
-            matches: MatchSpec::default(),
-            mode: Mode::Enforce,
-            rate: None,
-            in_flight: None,
-            long_running: long_running.map(|max| InFlightSpec {
-                max,
-                key: Vec::new(),
-            }),
-            send_to: Vec::new(),
-        };
-        Whole::before(ClusterSpec::new("test", [fake.url()]), anonymous, rule).await
+        let cluster = ClusterSpec::new("test", [fake.url()]);
+        Whole::before(cluster, anonymous, rule(long_running)).await
     }
 
     /// A gateway before a cluster, under one rule.
     async fn before(cluster: ClusterSpec, anonymous: bool, rule: RuleSpec) -> Whole {
-        let cluster = Cluster::spawn(cluster).unwrap();
+        let options = AuthenticatorOptions {
+            anonymous,
+            ..AuthenticatorOptions::default()
+        };
+        Whole::under(Cluster::spawn(cluster).unwrap(), options, rule).await
+    }
+
+    /// A gateway before a cluster that lets in whom the options do.
+    pub(crate) async fn with(cluster: Arc<Cluster>, options: AuthenticatorOptions) -> Whole {
+        Whole::under(cluster, options, rule(None)).await
+    }
+
+    async fn under(cluster: Arc<Cluster>, options: AuthenticatorOptions, rule: RuleSpec) -> Whole {
         let live = LiveState::new(Instant::now(), 1);
         let spec = FlowSpec { rules: vec![rule] };
-        let route = Route {
-            name: "test".into(),
-            target: Target::Upstream(Arc::clone(&cluster)),
-            authenticator: Arc::new(Authenticator::new(AuthenticatorOptions {
-                anonymous,
-                ..AuthenticatorOptions::default()
-            })),
-            flows: Arc::new(FlowTable::compile(&spec, "test", &live).unwrap()),
-        };
-        let snapshot = RoutingSnapshot::new(1, vec![(route, Vec::new(), true)]);
+        let flows = FlowTable::compile(&spec, "test", &live).unwrap();
+        let snapshot = snapshot(&cluster, options, flows);
+        let published = Arc::new(ArcSwap::from_pointee(snapshot));
         let seen = Seen::default();
         let recorder = audit::spawn(vec![Box::new(seen.clone())]).unwrap();
         let telemetry = Telemetry::new().unwrap();
         let gateway = Gateway::new(
-            Arc::new(ArcSwap::from_pointee(snapshot)),
+            Arc::clone(&published),
             recorder.clone(),
             telemetry.requests(),
         );
@@ -97,7 +92,7 @@ impl Whole {
         let address = listener.address();
         let tls = TlsSource::new(&authority.tls_spec()).unwrap();
         let drain = Drain::new();
-        tokio::spawn(listener.serve(tls, gateway.handler(), drain.clone()));
+        tokio::spawn(listener.serve(Arc::clone(&tls), gateway.handler(), drain.clone()));
         Whole {
             rig: Rig {
                 cluster,
@@ -109,11 +104,21 @@ impl Whole {
             recorder,
             seen,
             telemetry,
+            published,
+            tls,
         }
     }
 
+    /// Lets in others from now on, as a reload does.
+    pub(crate) fn admit(&self, options: AuthenticatorOptions) {
+        let spec = FlowSpec { rules: Vec::new() };
+        let flows = FlowTable::compile(&spec, "test", &self.live).unwrap();
+        let snapshot = snapshot(&self.rig.cluster, options, flows);
+        self.published.store(Arc::new(snapshot));
+    }
+
     /// Waits for `count` accounts, and that there are no more.
-    async fn events(&self, count: usize) -> Vec<Event> {
+    pub(crate) async fn events(&self, count: usize) -> Vec<Event> {
         until(|| {
             self.recorder.flush(Duration::from_secs(5));
             self.seen.0.lock().len() >= count
@@ -124,14 +129,49 @@ impl Whole {
         events
     }
 
+    pub(crate) fn metrics(&self) -> String {
+        self.telemetry.text().unwrap()
+    }
+
     fn has_metric(&self, line: &str) -> bool {
-        let text = self.telemetry.text().unwrap();
+        let text = self.metrics();
         text.lines().any(|l| l == line)
     }
 
     fn long_running(&self) -> u64 {
         self.live.counts()[0].long_running
     }
+}
+
+/// A rule for all that bounds only what is long-running.
+fn rule(long_running: Option<u32>) -> RuleSpec {
+    RuleSpec {
+        id: "all/one".to_owned(),
+        cluster: None,
+        matches: MatchSpec::default(),
+        mode: Mode::Enforce,
+        rate: None,
+        in_flight: None,
+        long_running: long_running.map(|max| InFlightSpec {
+            max,
+            key: Vec::new(),
+        }),
+        send_to: Vec::new(),
+    }
+}
+
+fn snapshot(
+    cluster: &Arc<Cluster>,
+    options: AuthenticatorOptions,
+    flows: FlowTable,
+) -> RoutingSnapshot {
+    let route = Route {
+        name: "test".into(),
+        target: Target::Upstream(Arc::clone(cluster)),
+        authenticator: Arc::new(Authenticator::new(options)),
+        flows: Arc::new(flows),
+    };
+    RoutingSnapshot::new(1, vec![(route, Vec::new(), true)])
 }
 
 fn exec() -> Request<Full<Bytes>> {

@@ -17,7 +17,9 @@ use sluice_gateway::context::{Connection, RequestContext, RequestId};
 use sluice_gateway::drain::Drain;
 use sluice_gateway::forward;
 use sluice_gateway::identity::UserInfo;
-use sluice_gateway::listener::{Handler, Listener, ServerIdentity, TlsSource, TlsSpec};
+use sluice_gateway::listener::{
+    ClientCertificates, Handler, Listener, ServerIdentity, TlsSource, TlsSpec,
+};
 use sluice_gateway::request::RequestInfo;
 use sluice_gateway::upstream::{Cluster, ClusterSpec};
 use tokio::net::TcpStream;
@@ -75,6 +77,7 @@ impl Authority {
         TlsSpec {
             identities: vec![self.server.clone()],
             client_cas_pem: vec![self.ca_pem.clone().into_bytes()],
+            client_certificates: ClientCertificates::JudgedLater,
         }
     }
 
@@ -138,6 +141,11 @@ impl Rig {
 
     pub(crate) async fn tls(&self, alpn: &[&[u8]]) -> TlsStream<TcpStream> {
         let config = Arc::new(self.authority.client_config(false, alpn));
+        self.tls_by(config).await
+    }
+
+    /// A connection by a client's configuration; the same one may resume a session.
+    pub(crate) async fn tls_by(&self, config: Arc<rustls::ClientConfig>) -> TlsStream<TcpStream> {
         let tcp = TcpStream::connect(self.address).await.unwrap();
         tcp.set_nodelay(true).unwrap();
         let name = ServerName::try_from("localhost").unwrap();
@@ -148,14 +156,7 @@ impl Rig {
     }
 
     pub(crate) async fn http2(&self) -> Client {
-        let stream = self.tls(&[b"h2"]).await;
-        let (sender, driver) = http2::Builder::new(TokioExecutor::new())
-            .initial_stream_window_size(1 << 20)
-            .handshake(TokioIo::new(stream))
-            .await
-            .unwrap();
-        tokio::spawn(driver);
-        Client { sender }
+        Client::over(self.tls(&[b"h2"]).await).await
     }
 
     pub(crate) async fn http1(&self) -> http1::SendRequest<Full<Bytes>> {
@@ -223,6 +224,16 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    pub(crate) async fn over(stream: TlsStream<TcpStream>) -> Client {
+        let (sender, driver) = http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(1 << 20)
+            .handshake(TokioIo::new(stream))
+            .await
+            .unwrap();
+        tokio::spawn(driver);
+        Client { sender }
+    }
+
     pub(crate) async fn send(
         &mut self,
         request: Request<Full<Bytes>>,

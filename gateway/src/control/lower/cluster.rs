@@ -1,10 +1,12 @@
 //! `kind: UpstreamCluster`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use sluice_config as config;
 
-use crate::authn::TokenReviewsOptions;
+use super::AuthnPlan;
+use super::clients::{authn, request_headers};
 use crate::upstream::{
     BreakerSpec, ClusterSpec, CredentialsSpec, DiscoverySpec, EjectionSpec, EndpointSpec,
     HealthSpec, IdentityMode, SubsetMembers, SubsetSpec, TimeoutSpec, UpstreamTlsSpec,
@@ -20,16 +22,6 @@ pub(in crate::control) struct ClusterPlan {
     pub(in crate::control) serving: Option<(PathBuf, PathBuf)>,
     pub(in crate::control) upstream: ClusterSpec,
     pub(in crate::control) authn: AuthnPlan,
-}
-
-/// Who may come in to a cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::control) struct AuthnPlan {
-    pub(in crate::control) client_ca_file: Option<PathBuf>,
-    pub(in crate::control) tokens: Option<TokenReviewsOptions>,
-    /// Whether the gateway judges `--as` itself; else the headers go on to whoever serves.
-    pub(in crate::control) judges_impersonation: bool,
-    pub(in crate::control) anonymous: bool,
 }
 
 /// `zone` is the gateway's own.
@@ -53,7 +45,10 @@ pub(in crate::control) fn lower_cluster(
         balance: config::Balance { slow_start },
         tls,
         credentials,
-        identity: config::Identity { mode },
+        identity: config::Identity {
+            mode,
+            request_headers: names,
+        },
         clients,
         health,
         ejection,
@@ -62,6 +57,7 @@ pub(in crate::control) fn lower_cluster(
         tunnels: config::Tunnels { max: tunnels_max },
     } = spec;
     let identity = identity(**mode);
+    let names = Arc::new(request_headers(names));
     ClusterPlan {
         name: name.value.clone(),
         hosts: hosts.iter().map(|host| host.as_str().to_owned()).collect(),
@@ -89,13 +85,14 @@ pub(in crate::control) fn lower_cluster(
                 .map(|credentials| own_credentials(credentials))
                 .unwrap_or_default(),
             identity,
+            request_headers: Arc::clone(&names),
             health: probes(health),
             ejection: ejections(ejection),
             breaker: endpoint_breaker(breaker),
             timeouts: waits(timeouts),
             tunnels_max: tunnels_max.get(),
         },
-        authn: authn(clients, identity),
+        authn: authn(clients, identity, &names),
     }
 }
 
@@ -228,30 +225,5 @@ fn waits(timeouts: &config::Timeouts) -> TimeoutSpec {
     TimeoutSpec {
         connect: connect.get(),
         head: head.get(),
-    }
-}
-
-fn authn(clients: &config::Clients, identity: IdentityMode) -> AuthnPlan {
-    let config::Clients {
-        client_ca_file,
-        token_review,
-        anonymous,
-    } = clients;
-    let tokens = token_review.as_ref().map(|review| {
-        let config::TokenReview {
-            cache_ttl,
-            negative_ttl,
-        } = review;
-        TokenReviewsOptions {
-            accepted_for: cache_ttl.get(),
-            refused_for: negative_ttl.get(),
-        }
-    });
-    AuthnPlan {
-        client_ca_file: client_ca_file.as_ref().map(|f| f.as_path().to_owned()),
-        tokens,
-        // A caller's own token carries the caller's own `--as`: the apiserver judges it.
-        judges_impersonation: identity != IdentityMode::PassThrough,
-        anonymous: *anonymous,
     }
 }

@@ -17,14 +17,17 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod front_proxy;
+mod impersonate;
+
 /// Answers every review from one function and counts the questions.
-struct Scripted<F> {
+pub(super) struct Scripted<F> {
     answer: Mutex<F>,
-    asked: AtomicUsize,
+    pub(super) asked: AtomicUsize,
 }
 
 impl<F> Scripted<F> {
-    fn new(answer: F) -> Arc<Self> {
+    pub(super) fn new(answer: F) -> Arc<Self> {
         Arc::new(Scripted {
             answer: Mutex::new(answer),
             asked: AtomicUsize::new(0),
@@ -61,13 +64,26 @@ impl Ca {
     }
 
     fn authority(&self) -> Arc<ClientAuthority> {
+        Arc::new(self.loaded())
+    }
+
+    fn loaded(&self) -> ClientAuthority {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ca.crt");
         std::fs::write(&path, self.issuer.pem()).unwrap();
-        Arc::new(ClientAuthority::load(&path).unwrap())
+        ClientAuthority::load(&path).unwrap()
     }
 
     fn leaf(&self, name: &str, group: &str) -> CertificateDer<'static> {
+        self.leaf_with(name, group, |_| ())
+    }
+
+    fn leaf_with(
+        &self,
+        name: &str,
+        group: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> CertificateDer<'static> {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         if !name.is_empty() {
@@ -81,6 +97,7 @@ impl Ca {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         params.not_after = rcgen::date_time_ymd(2030, 1, 1);
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        change(&mut params);
         let key = KeyPair::generate().unwrap();
         params.signed_by(&key, &self.issuer).unwrap().der().clone()
     }
@@ -99,7 +116,8 @@ fn connection(chain: Vec<CertificateDer<'static>>) -> Connection {
 fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
     let mut map = HeaderMap::new();
     for (name, value) in lines {
-        map.append(*name, value.parse().unwrap());
+        let value = http::HeaderValue::from_bytes(value.as_bytes());
+        map.append(*name, value.unwrap());
     }
     map
 }
@@ -133,6 +151,88 @@ async fn a_certificate_names_user_and_groups_and_is_judged_once() {
         .await
         .unwrap_err();
     assert_eq!(late.code, 401);
+}
+
+#[tokio::test]
+async fn each_bad_certificate_is_401() {
+    let ca = Ca::new();
+    let authn = Authenticator::new(AuthenticatorOptions {
+        authority: Some(ca.authority()),
+        anonymous: true,
+        ..AuthenticatorOptions::default()
+    });
+    let leaf = |change: fn(&mut CertificateParams)| ca.leaf_with("jane", "dev", change);
+    let of_a_server = leaf(|params| {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    });
+    let ended = leaf(|params| params.not_after = rcgen::date_time_ymd(2021, 1, 1));
+    let to_come = leaf(|params| params.not_before = rcgen::date_time_ymd(2029, 1, 1));
+    let mut torn = leaf(|_| ()).to_vec();
+    torn.truncate(torn.len() / 2);
+    // Issued by a leaf, which is no authority.
+    let middle = Ca::new();
+    let chain = vec![middle.leaf("jane", "dev"), leaf(|_| ())];
+    let rows = [
+        ("of a server", vec![of_a_server]),
+        ("ended", vec![ended]),
+        ("to come", vec![to_come]),
+        ("torn", vec![CertificateDer::from(torn)]),
+        ("by no authority", chain),
+        ("of another authority", vec![Ca::new().leaf("jane", "dev")]),
+    ];
+    for (what, chain) in rows {
+        let connection = connection(chain);
+        // The second is what was kept of the first.
+        for _ in 0..2 {
+            let none = HeaderMap::new();
+            let known = authn.authenticate(&connection, &none, IN_2026).await;
+            assert_eq!(known.unwrap_err().code, 401, "{what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn mixed_credentials_are_taken_in_an_apiservers_order() {
+    let reviewer = Scripted::new(|spec: &Value| {
+        let holds = spec["token"] == "good";
+        Ok(json!({"authenticated": holds, "user": {"username": "bot"}}))
+    });
+    let (ca, stranger) = (Ca::new(), Ca::new());
+    let authn = Authenticator::new(AuthenticatorOptions {
+        authority: Some(ca.authority()),
+        tokens: Some(Arc::new(TokenReviews::new(reviewer, patient()))),
+        anonymous: true,
+        ..AuthenticatorOptions::default()
+    });
+    let jane = || vec![ca.leaf("jane", "")];
+    let unknown = || vec![stranger.leaf("root", "system:masters")];
+    let rows = [
+        (jane(), "", "jane"),
+        (jane(), "Bearer good", "jane"),
+        (jane(), "Bearer bad", "jane"),
+        (jane(), "Basic eDp5", "jane"),
+        (unknown(), "", "401"),
+        (unknown(), "Bearer good", "bot"),
+        (unknown(), "Bearer bad", "401"),
+        (unknown(), "Basic eDp5", "401"),
+        (vec![], "Bearer good", "bot"),
+        (vec![], "Bearer bad", "401"),
+        (vec![], "Basic eDp5", "system:anonymous"),
+        (vec![], "Bearer", "system:anonymous"),
+        (vec![], "Bearer  good", "system:anonymous"),
+        (vec![], "", "system:anonymous"),
+    ];
+    for (chain, shown, expected) in rows {
+        let lines = match shown {
+            "" => HeaderMap::new(),
+            shown => headers(&[("authorization", shown)]),
+        };
+        let known = authn
+            .authenticate(&connection(chain), &lines, IN_2026)
+            .await;
+        let name = known.map_or_else(|e| e.code.as_u16().to_string(), |v| v.user.name.clone());
+        assert_eq!(name, expected, "{shown:?}");
+    }
 }
 
 /// A certificate with two organisations, which the library used elsewhere here cannot make.
@@ -181,13 +281,21 @@ async fn a_certificate_of_another_cluster_or_without_a_name_is_401_not_anonymous
     assert_eq!(nobody.user.groups, ["system:unauthenticated"]);
 }
 
-fn with_tokens(reviewer: Arc<dyn Reviewer>) -> Authenticator {
-    let options = TokenReviewsOptions {
+/// Keeps verdicts for a minute, and asks as often as a test likes.
+fn patient() -> TokenReviewsOptions {
+    let often = std::num::NonZeroU32::new(100_000).unwrap();
+    TokenReviewsOptions {
         accepted_for: Duration::from_secs(60),
         refused_for: Duration::from_secs(60),
-    };
+        per_second: often,
+        failures_per_second: often,
+        ..TokenReviewsOptions::default()
+    }
+}
+
+fn with_tokens(reviewer: Arc<dyn Reviewer>) -> Authenticator {
     Authenticator::new(AuthenticatorOptions {
-        tokens: Some(Arc::new(TokenReviews::new(reviewer, options))),
+        tokens: Some(Arc::new(TokenReviews::new(reviewer, patient()))),
         anonymous: true,
         ..AuthenticatorOptions::default()
     })
@@ -270,7 +378,13 @@ async fn an_accepted_token_without_a_name_is_nobody() {
 #[test]
 fn a_websocket_token_needs_company_and_no_rival() {
     let token = format!("{}{}", "base64url.bearer.authorization.k8s.io.", "Z29vZA");
-    let find = |text: &str| token::find(&headers(&[("sec-websocket-protocol", text)]));
+    let find = |text: &str| {
+        bearer::find(&headers(&[
+            ("connection", "keep-alive, Upgrade"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-protocol", text),
+        ]))
+    };
     assert_eq!(
         find(&format!("v5.channel.k8s.io, {token}")).unwrap(),
         Some("good".to_owned())
@@ -284,6 +398,10 @@ fn a_websocket_token_needs_company_and_no_rival() {
     ] {
         assert!(find(&broken).is_err(), "{broken}");
     }
+    // Where no WebSocket is asked for, it is a header like any other.
+    let protocols = format!("v5.channel.k8s.io, {token}");
+    let ordinary = headers(&[("sec-websocket-protocol", &protocols)]);
+    assert_eq!(bearer::find(&ordinary).unwrap(), None);
 }
 
 #[tokio::test]
@@ -293,10 +411,14 @@ async fn a_token_that_cannot_be_read_is_401_and_not_anonymous() {
     let mut not_text = HeaderMap::new();
     let bytes = http::HeaderValue::from_bytes(b"Bearer \xff").unwrap();
     not_text.insert("authorization", bytes);
-    let alone = headers(&[(
-        "sec-websocket-protocol",
-        "base64url.bearer.authorization.k8s.io.Z29vZA",
-    )]);
+    let alone = headers(&[
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        (
+            "sec-websocket-protocol",
+            "base64url.bearer.authorization.k8s.io.Z29vZA",
+        ),
+    ]);
     for lines in [not_text, alone] {
         let connection = connection(vec![]);
         let known = authn.authenticate(&connection, &lines, IN_2026);
@@ -316,12 +438,8 @@ async fn a_scoped_token_does_not_act_by_the_verdict_on_an_unscoped_one() {
             None => json!({"allowed": spec["extra"]["scopes"][0] == "full"}),
         })
     });
-    let options = TokenReviewsOptions {
-        accepted_for: Duration::from_secs(60),
-        refused_for: Duration::from_secs(60),
-    };
     let authn = Authenticator::new(AuthenticatorOptions {
-        tokens: Some(Arc::new(TokenReviews::new(reviewer.clone(), options))),
+        tokens: Some(Arc::new(TokenReviews::new(reviewer.clone(), patient()))),
         impersonation: Some(Impersonation::new(reviewer)),
         ..AuthenticatorOptions::default()
     });
@@ -333,103 +451,6 @@ async fn a_scoped_token_does_not_act_by_the_verdict_on_an_unscoped_one() {
         let got = known.await.map_or_else(|e| e.code.as_u16(), |_| 200);
         assert_eq!(got, code, "{token}");
     }
-}
-
-async fn act_as(
-    lines: &[(&'static str, &str)],
-    allow: &'static [&'static str],
-) -> Result<Verdict, Refusal> {
-    let reviewer = Scripted::new(move |spec: &Value| {
-        let r = &spec["resourceAttributes"];
-        assert_eq!(
-            (&r["verb"], &spec["user"]),
-            (&json!("impersonate"), &json!("jane"))
-        );
-        let asked = format!(
-            "{}/{}/{}/{}",
-            r["namespace"].as_str().unwrap(),
-            r["resource"].as_str().unwrap(),
-            r["subresource"].as_str().unwrap(),
-            r["name"].as_str().unwrap()
-        );
-        Ok(json!({"allowed": allow.contains(&asked.as_str())}))
-    });
-    let ca = Ca::new();
-    let authn = Authenticator::new(AuthenticatorOptions {
-        authority: Some(ca.authority()),
-        impersonation: Some(Impersonation::new(reviewer)),
-        ..AuthenticatorOptions::default()
-    });
-    authn
-        .authenticate(
-            &connection(vec![ca.leaf("jane", "")]),
-            &headers(lines),
-            IN_2026,
-        )
-        .await
-}
-
-#[tokio::test]
-async fn each_impersonation_header_is_authorised() {
-    let lines = [
-        ("impersonate-user", "bob"),
-        ("impersonate-group", "dev"),
-        ("impersonate-extra-example.org%2Fteam", "red"),
-    ];
-    let all = &[
-        "/users//bob",
-        "/groups//dev",
-        "/userextras/example.org/team/red",
-    ];
-    let verdict = act_as(&lines, all).await.unwrap();
-    assert_eq!(verdict.user.name, "bob");
-    assert_eq!(verdict.user.groups, ["dev", "system:authenticated"]);
-    assert_eq!(
-        verdict.user.extra,
-        [("example.org/team".to_owned(), vec!["red".to_owned()])]
-    );
-    assert_eq!(verdict.impersonator.unwrap().name, "jane");
-    let refusal = act_as(&lines, &["/users//bob", "/userextras/example.org/team/red"]).await;
-    let refusal = refusal.unwrap_err();
-    assert_eq!(refusal.code, 403);
-    assert!(
-        refusal.message.contains("groups \"dev\" is forbidden"),
-        "{}",
-        refusal.message
-    );
-}
-
-#[tokio::test]
-async fn impersonation_edges_are_as_in_an_apiserver() {
-    let verdict = act_as(
-        &[("impersonate-user", "system:serviceaccount:ns:sa")],
-        &["ns/serviceaccounts//sa"],
-    )
-    .await
-    .unwrap();
-    assert_eq!(
-        verdict.user.groups,
-        [
-            "system:serviceaccounts",
-            "system:serviceaccounts:ns",
-            "system:authenticated"
-        ]
-    );
-    let groupless = act_as(&[("impersonate-group", "dev")], &[])
-        .await
-        .unwrap_err();
-    assert_eq!(groupless.code, 400);
-    let empty = act_as(&[("impersonate-user", "")], &[]).await.unwrap();
-    assert_eq!(
-        (empty.user.name.as_str(), empty.impersonator.is_none()),
-        ("jane", true)
-    );
-    let anonymous = act_as(
-        &[("impersonate-user", "system:anonymous")],
-        &["/users//system:anonymous"],
-    )
-    .await;
-    assert_eq!(anonymous.unwrap().user.groups, ["system:unauthenticated"]);
 }
 
 /// Answers when it is let, and notes how many questions were open at once.
