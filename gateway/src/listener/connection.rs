@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use http::{Request, Response};
+use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 use tower::util::{BoxCloneSyncService, Oneshot};
 
+use super::guard::Guarded;
 use super::hurry::Hurry;
 use super::proxied;
 use super::{Handler, ListenerCounters, ListenerOptions, TlsSource};
@@ -35,8 +37,12 @@ use crate::socket;
 /// Sent bytes a client may leave unacknowledged: two lost probes of a slow mobile link.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);
 
-type Http<'a> =
-    auto::UpgradeableConnection<'a, TokioIo<TlsStream<TcpStream>>, PerConnection, TokioExecutor>;
+type Http<'a> = auto::UpgradeableConnection<
+    'a,
+    TokioIo<Guarded<TlsStream<TcpStream>>>,
+    PerConnection,
+    TokioExecutor,
+>;
 
 /// What all connections of a listener share.
 pub(super) struct Serving {
@@ -172,6 +178,12 @@ impl Serving {
             facts: Arc::clone(&facts),
             watched: Arc::clone(&watched),
         };
+        let stream = if is_h2 {
+            Guarded::http2(stream, facts.accepted)
+        } else {
+            let head = usize::try_from(self.options.header_bytes_max).unwrap_or(usize::MAX);
+            Guarded::http1(stream, head)
+        };
         let serving = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
         self.until_over(pin!(serving), is_h2, &facts, &watched)
             .await;
@@ -287,6 +299,9 @@ impl Service<Request<Incoming>> for PerConnection {
             self.watched.seen_request.store(true, Ordering::Relaxed);
             self.watched.first_request.notify_one();
         }
+        // What comes after a request for a tunnel is looked at by nobody.
+        let asks_tunnel = request.version() <= Version::HTTP_11
+            && (request.headers().contains_key(UPGRADE) || request.method() == Method::CONNECT);
         let mut request = request.map(Body::from);
         request.extensions_mut().insert(Arc::clone(&self.facts));
         Answering {
@@ -294,6 +309,7 @@ impl Service<Request<Incoming>> for PerConnection {
             began: clock::now(),
             watched: Arc::clone(&self.watched),
             is_done: false,
+            asks_tunnel,
         }
     }
 }
@@ -309,6 +325,7 @@ pin_project_lite::pin_project! {
         began: Instant,
         watched: Arc<Watched>,
         is_done: bool,
+        asks_tunnel: bool,
     }
 
     impl PinnedDrop for Answering {
@@ -329,8 +346,14 @@ impl Future for Answering {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let answer = this.answer.poll(cx);
+        let mut answer = this.answer.poll(cx);
         *this.is_done = answer.is_ready();
+        if let (Poll::Ready(Ok(response)), true) = (&mut answer, *this.asks_tunnel)
+            && response.status() != StatusCode::SWITCHING_PROTOCOLS
+        {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
         answer
     }
 }

@@ -4,10 +4,12 @@
 //! Each request carries its [`Connection`](crate::context::Connection) as an `Arc` in its
 //! extensions. A client certificate is asked for and not required; who it stands for is judged
 //! later, per cluster, by `authn`. Bounds: connections, handshakes at once, header size, streams
-//! of a connection, resets in a hurry, time to the first request. The listener knows no routes,
+//! of a connection, resets in a hurry, idle frames, time to the first request. HTTP/1.1 is held to
+//! the letter. The listener knows no routes,
 //! no users, and no configuration.
 
 mod connection;
+mod guard;
 mod hurry;
 mod options;
 mod proxied;

@@ -17,7 +17,7 @@ mod tests;
 use std::borrow::Cow;
 use std::num::NonZeroU64;
 
-use http::header::{CONNECTION, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Uri};
 
@@ -47,8 +47,13 @@ impl RequestInfo {
     /// Reads a request's head.
     ///
     /// # Errors
-    /// 400 when path or query can be read in more than one way, or names a verb and no resource.
+    /// 400 when host, length, path or query can be read in more than one way, or the path names a verb and
+    /// no resource.
     pub fn parse(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Self, Refusal> {
+        check_host(uri, headers).map_err(|fault| refuse("host", fault))?;
+        if headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
+            return Err(refuse("content-length", "more than one is given"));
+        }
         let uri = uri
             .path_and_query()
             .filter(|uri| uri.path().starts_with('/'))
@@ -295,6 +300,28 @@ impl RequestInfo {
 
 fn refuse(part: &str, fault: &str) -> Refusal {
     Refusal::bad_request(Stage::Request, format!("ambiguous {part}: {fault}"))
+}
+
+/// Whether the request names one host, in its first line, in its header, or the same in both.
+fn check_host(uri: &Uri, headers: &HeaderMap) -> Result<(), &'static str> {
+    let mut hosts = headers.get_all(HOST).iter();
+    let (host, authority) = (hosts.next(), uri.authority());
+    if hosts.next().is_some() {
+        return Err("more than one is given");
+    }
+    if let Some(authority) = authority {
+        if authority.as_str().contains('@') {
+            return Err("a user is named before it");
+        }
+        let is_same = |host: &http::HeaderValue| {
+            host.as_bytes()
+                .eq_ignore_ascii_case(authority.as_str().as_bytes())
+        };
+        if !host.is_none_or(is_same) {
+            return Err("the header names another than the first line or `:authority`");
+        }
+    }
+    Ok(())
 }
 
 fn is_upgrade(method: &Method, headers: &HeaderMap) -> bool {

@@ -11,11 +11,14 @@ mod rig;
 
 mod balance;
 mod faults;
+mod floods;
+mod frames;
 mod headers;
 mod identity;
 mod listening;
 mod pipeline;
 mod secure;
+mod smuggling;
 mod threats;
 mod tunnels;
 mod watches;
