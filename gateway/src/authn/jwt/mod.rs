@@ -11,7 +11,7 @@
 //! until the token runs out nobody here can know. For service accounts a `TokenReview` may be had
 //! to confirm the verdict ([`Local::Accepted::confirm`]).
 //!
-//! Bounded: [`KNOWN_MAX`] users and [`REFUSED_MAX`] refusals, by digests and never tokens.
+//! Bounded: `KNOWN_MAX` users and `REFUSED_MAX` refusals, by digests and never tokens.
 
 mod algorithm;
 mod claims;
