@@ -134,6 +134,20 @@ pub struct RequiredClaim {
     pub value: String,
 }
 
+impl Default for TokenReview {
+    fn default() -> Self {
+        TokenReview {
+            cache_ttl: default_cache_ttl(),
+            negative_ttl: default_negative_ttl(),
+            stale_ttl: default_stale_ttl(),
+            opaque_tokens: default_opaque_tokens(),
+            issuers: Vec::new(),
+            max_per_second: default_max_per_second(),
+            max_failures_per_second: default_max_failures_per_second(),
+        }
+    }
+}
+
 /// As long as kube-apiserver's own default for webhook token verdicts.
 fn default_cache_ttl() -> TimeSpan {
     TimeSpan::from_secs(120)

@@ -10,6 +10,7 @@ use serde_saphyr::{DuplicateKeyPolicy, Error, Location, MergeKeyPolicy, Options}
 
 use crate::cluster::UpstreamCluster;
 use crate::diagnostic::Diagnostic;
+use crate::kubegateway::{self, PEER_API_VERSION, Translation};
 use crate::located::{Located, Position};
 use crate::process::GatewayConfig;
 use crate::rate::RateRules;
@@ -39,6 +40,8 @@ impl Place {
 /// One decoded object.
 #[derive(Clone, Debug)]
 pub(crate) enum Object {
+    /// One of a peer's, made into ours.
+    Translated(Box<Translation>),
     Process(Box<GatewayConfig>),
     Cluster(Box<UpstreamCluster>),
     Rates(Box<RateRules>),
@@ -87,14 +90,31 @@ pub(crate) fn objects(source: &Source, place: Place, faults: &mut Vec<Diagnostic
     for document in documents(&source.text) {
         match object(source, &document, place) {
             Ok(object) => found.push(object),
-            Err(fault) => faults.push(*fault),
+            Err(mut of_object) => faults.append(&mut of_object),
         }
     }
     found
 }
 
-fn object(source: &Source, document: &str, place: Place) -> Result<Object, Box<Diagnostic>> {
-    let header: Header = typed(source, document)?;
+fn object(source: &Source, document: &str, place: Place) -> Result<Object, Vec<Diagnostic>> {
+    let header: Header = typed(source, document).map_err(|fault| vec![*fault])?;
+    let is_peers = |version: &Located<String>| version.as_str() == PEER_API_VERSION;
+    if let (Some(_), Some(kind), Place::Rules) = (
+        header.api_version.as_ref().filter(|it| is_peers(it)),
+        &header.kind,
+        place,
+    ) {
+        return kubegateway::decode(source, document, kind).map(Object::Translated);
+    }
+    own_object(source, document, header, place).map_err(|fault| vec![*fault])
+}
+
+fn own_object(
+    source: &Source,
+    document: &str,
+    header: Header,
+    place: Place,
+) -> Result<Object, Box<Diagnostic>> {
     let start = Position {
         line: first_line(document),
         column: 1,
@@ -154,7 +174,10 @@ fn misplaced(source: &Source, kind: &Located<String>, place: Place) -> Diagnosti
     source.fault(kind.at, message, Some(help))
 }
 
-fn typed<T: DeserializeOwned>(source: &Source, document: &str) -> Result<T, Box<Diagnostic>> {
+pub(crate) fn typed<T: DeserializeOwned>(
+    source: &Source,
+    document: &str,
+) -> Result<T, Box<Diagnostic>> {
     serde_saphyr::from_str_with_options(document, options())
         .map_err(|error| Box::new(diagnose(source, &error)))
 }

@@ -3,7 +3,7 @@
 //! One process file (`kind: GatewayConfig`) and a folder of rule files (`kind: UpstreamCluster`,
 //! `kind: RateRules`), all `apiVersion: sluice.io/v1alpha1`. Decoding is strict and validation
 //! lists every fault it finds, each with its place. `REFERENCE.md` beside the manifest lists every
-//! key. Inert: it reads the files it is told to, opens no socket, spawns nothing and reads no
+//! key. Beside its own the rules folder may hold KubeGateway's `UpstreamCluster`s. Inert: it reads the files it is told to, opens no socket, spawns nothing and reads no
 //! clock. Nothing of a request's path may name these types; they are lowered first.
 
 mod address;
@@ -13,6 +13,7 @@ mod cluster;
 mod decode;
 mod diagnostic;
 mod discovery;
+mod kubegateway;
 mod load;
 mod located;
 mod moment;
@@ -36,6 +37,7 @@ pub use cluster::{
 pub use decode::API_VERSION;
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use discovery::{Discovery, Dns, Slice};
+pub use kubegateway::{Imported, import};
 pub use load::{
     Loaded, RuleSet, Sourced, load, load_process, load_rules, load_rules_of, rule_files,
 };
@@ -46,7 +48,9 @@ pub use process::{
     Admin, Api, Audit, BreakGlass, Etcd, EtcdAccess, GatewayConfig, Listen, Log, LogFormat,
     LogLevel, Metastore, MutualTls, ServerTls, Snapshots,
 };
-pub use rate::{InFlight, KeyField, Match, Mode, Rate, RateRule, RateRules, RateRulesSpec, SendTo};
+pub use rate::{
+    InFlight, KeyField, Match, Mode, Rate, RateRule, RateRules, RateRulesSpec, Refuse, SendTo,
+};
 pub use selector::{Glob, Part, ResourceName, Term, Terms, VerbName};
 pub use units::{ByteSize, Count, TimeSpan};
 pub use validate::LOCAL_CLUSTER;

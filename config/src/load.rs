@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::cluster::UpstreamCluster;
 use crate::decode::{self, Object, Place, Source};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::kubegateway::Translation;
 use crate::path::FilePath;
 use crate::process::GatewayConfig;
 use crate::rate::RateRules;
@@ -53,6 +54,8 @@ pub struct RuleSet {
     pub clusters: Vec<Sourced<UpstreamCluster>>,
     /// The limits, in the order in which they are tried.
     pub rates: Vec<Sourced<RateRules>>,
+    /// What objects of a peer's form mean otherwise here.
+    pub differences: Vec<Diagnostic>,
     /// The rule files, and then every file that an object names.
     pub files: Vec<PathBuf>,
 }
@@ -108,7 +111,7 @@ fn faulty_rules_dir(path: &Path) -> Option<PathBuf> {
             dir.resolve(path.parent()?);
             dir.as_path().is_dir().then(|| dir.as_path().to_owned())
         }
-        Object::Cluster(_) | Object::Rates(_) => None,
+        Object::Cluster(_) | Object::Rates(_) | Object::Translated(_) => None,
     })
 }
 
@@ -198,6 +201,20 @@ pub fn load_rules(dir: &Path) -> Result<RuleSet, Diagnostics> {
                     let value = *rates;
                     rules.rates.push(Sourced { value, source });
                 }
+                Object::Translated(translation) => {
+                    let Translation {
+                        cluster: value,
+                        rates,
+                        mut differences,
+                    } = *translation;
+                    let of_rates = Arc::clone(&source);
+                    rules.clusters.push(Sourced { value, source });
+                    rules.rates.push(Sourced {
+                        value: rates,
+                        source: of_rates,
+                    });
+                    rules.differences.append(&mut differences);
+                }
                 Object::Process(_) => {}
             }
         }
@@ -233,7 +250,7 @@ pub fn rule_files(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn read(path: &Path, faults: &mut Vec<Diagnostic>) -> Option<Arc<Source>> {
+pub(crate) fn read(path: &Path, faults: &mut Vec<Diagnostic>) -> Option<Arc<Source>> {
     let text = match fs::metadata(path) {
         Ok(meta) if meta.len() > FILE_BYTES_MAX => {
             let message = format!("larger than {FILE_BYTES_MAX} bytes; split it");
@@ -275,6 +292,9 @@ impl<'a> Paths<'a> {
     }
 
     fn settle(&mut self, key: &str, path: &mut FilePath, must_exist: bool) {
+        if path.as_inline().is_some() {
+            return;
+        }
         let written = path.as_path().display().to_string();
         if written.is_empty() {
             self.faults.push(

@@ -21,13 +21,19 @@ impl From<serde_saphyr::Location> for Position {
     }
 }
 
-/// A value with its place.
+/// A value with its place; two are equal when their values are.
 #[derive(Clone, Debug)]
 pub struct Located<T> {
     /// What was written.
     pub value: T,
     /// Where.
     pub at: Position,
+}
+
+impl<T: PartialEq> PartialEq for Located<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
 }
 
 impl<T> std::ops::Deref for Located<T> {

@@ -49,6 +49,10 @@ pub struct RateRule {
     /// Matching requests pass with no limit at all, and no later rule looks at them.
     #[serde(default)]
     pub exempt: Located<bool>,
+    /// Matching requests are refused, whatever else runs.
+    pub refuse: Option<Located<Refuse>>,
+    /// Rules of one object that bear the same name here count together; their limits are equal.
+    pub share: Option<Located<String>>,
     /// How often.
     pub rate: Option<Rate>,
     /// How many short requests at once.
@@ -112,8 +116,18 @@ pub enum Mode {
     Off,
 }
 
+/// As what a request is refused that may not be made at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Refuse {
+    /// As one for later: 429 with a wait, as an open breaker refuses.
+    Busy,
+    /// As one that nobody may make: 403.
+    Forbidden,
+}
+
 /// A token bucket a key.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Rate {
     /// Requests a second in the long run.
@@ -126,7 +140,7 @@ pub struct Rate {
 }
 
 /// A bound on requests at once, a key.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct InFlight {
     /// Requests at once.

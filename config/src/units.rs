@@ -119,6 +119,14 @@ impl Count {
         self.0
     }
 
+    /// So many; none for zero.
+    pub(crate) const fn new(number: u32) -> Option<Self> {
+        match NonZeroU32::new(number) {
+            Some(number) => Some(Count(number)),
+            None => None,
+        }
+    }
+
     /// A default; for constants, since it refuses zero when compiled.
     pub(crate) const fn of(number: u32) -> Self {
         Count(NonZeroU32::new(number).expect("a default is not zero"))

@@ -525,12 +525,34 @@ fn rules_that_cannot_work_are_faults() {
         (
             rates("  - { name: a }\n"),
             &[
-                "r.yaml:7:13: rule `a` has no limit (give `rate`, `inFlight` or `longRunning`, or say `exempt: true`)",
+                "r.yaml:7:13: rule `a` has no limit (give `rate`, `inFlight` or `longRunning`, or say `exempt: true` or `refuse`)",
             ][..],
         ),
         (
             rates("  - { name: a, exempt: true, rate: { perSecond: 1 } }\n"),
             &["r.yaml:7:24: rule `a` is exempt and has a limit (keep `exempt` or the limits)"][..],
+        ),
+        (
+            rates("  - { name: a, refuse: busy, rate: { perSecond: 1 } }\n"),
+            &["r.yaml:7:24: rule `a` refuses all, and is exempt or has a limit (keep one of them)"]
+                [..],
+        ),
+        (
+            rates("  - { name: a, refuse: never }\n"),
+            &["r.yaml:7:24: unknown value `never` (known: busy, forbidden)"][..],
+        ),
+        (
+            rates("  - { name: a, exempt: true, share: s }\n"),
+            &["r.yaml:7:37: rule `a` has no limit to share (remove `share`, or give a limit)"][..],
+        ),
+        (
+            rates(
+                "  - { name: a, match: { verbs: [list] }, share: s, rate: { perSecond: 1 } }\n  \
+                 - { name: b, share: s, rate: { perSecond: 2 } }\n",
+            ),
+            &[
+                "r.yaml:8:23: rules `a` and `b` share `s` and have different limits (write the same limits in both)",
+            ][..],
         ),
         (
             rates("  - { name: a, exempt: true, mode: observe }\n"),
@@ -813,7 +835,7 @@ fn every_document_of_every_file_is_heard() {
         [
             "a.yaml:7:11: host `x:1` must be a name without port",
             "b.yml:5:3: unknown field `host` (did you mean `hosts`? known: hosts, default, serving, endpoints, discovery, subsets, balance, tls, credentials, identity, clients, health, ejection, breaker, timeouts, tunnels)",
-            "b.yml:18:13: rule `a` has no limit (give `rate`, `inFlight` or `longRunning`, or say `exempt: true`)"
+            "b.yml:18:13: rule `a` has no limit (give `rate`, `inFlight` or `longRunning`, or say `exempt: true` or `refuse`)"
         ]
     );
 }

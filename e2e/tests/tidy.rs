@@ -222,6 +222,7 @@ fn gateway_modules_keep_their_ranks() {
         ("request", leaf.clone()),
         ("identity.rs", leaf.clone()),
         ("status.rs", leaf.clone()),
+        ("material.rs", leaf.clone()),
         ("body.rs", leaf),
         ("upstream", with(&["forward", "api", "flow"])),
         ("forward", with(&["api", "flow", "audit", "profile"])),

@@ -21,6 +21,7 @@ pub mod forward;
 pub mod forwarded;
 pub mod identity;
 pub mod listener;
+pub mod material;
 pub mod migrate;
 pub mod networks;
 pub mod pipeline;

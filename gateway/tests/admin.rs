@@ -24,9 +24,7 @@ use sluice_gateway::admin::{
 };
 use sluice_gateway::cli::breaker::{self, BreakerArgs};
 use sluice_gateway::cli::{AdminClient, AdminClientError, AdminConnection};
-use sluice_gateway::flow::{
-    FlowSpec, FlowTable, KeyField, LiveState, MatchSpec, Mode, RateSpec, RuleSpec,
-};
+use sluice_gateway::flow::{FlowSpec, FlowTable, KeyField, LiveState, RateSpec, RuleSpec};
 use sluice_gateway::identity::UserInfo;
 use sluice_gateway::request::RequestInfo;
 use sluice_ratelimit::{Quota, Ramp};
@@ -179,17 +177,11 @@ impl Fixture {
         pki.issue("intern", &["interns"]);
         let live = LiveState::new(Instant::now(), 3);
         let rule = RuleSpec {
-            id: "default/lists".to_owned(),
-            cluster: None,
-            matches: MatchSpec::default(),
-            mode: Mode::Enforce,
             rate: Some(RateSpec {
                 quota: Quota::per_second(NonZeroU32::MIN, NonZeroU32::MIN).unwrap(),
                 key: vec![KeyField::User],
             }),
-            in_flight: None,
-            long_running: None,
-            send_to: Vec::new(),
+            ..RuleSpec::new("default/lists")
         };
         let spec = FlowSpec { rules: vec![rule] };
         let table = Arc::new(FlowTable::compile(&spec, "prod", &live).unwrap());

@@ -9,6 +9,8 @@ mod process;
 mod rate;
 mod shadow;
 
+pub(crate) use shadow::covers;
+
 use std::collections::HashMap;
 use std::time::Duration;
 

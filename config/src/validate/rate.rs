@@ -38,11 +38,13 @@ pub(super) fn check(rates: &RateRules, report: &mut Report<'_>) {
         check_sending(rule, report);
         check_match(&rule.matches, rule, report);
     }
+    check_shares(rules, report);
 }
 
 fn check_limits(rule: &RateRule, report: &mut Report<'_>) {
     let name = &rule.name;
     let has_limit = rule.rate.is_some() || rule.in_flight.is_some() || rule.long_running.is_some();
+    check_refusal(rule, has_limit, report);
     if *rule.exempt && has_limit {
         let help = "keep `exempt` or the limits";
         report.fault(
@@ -55,8 +57,8 @@ fn check_limits(rule: &RateRule, report: &mut Report<'_>) {
         let message = format!("rule `{}` is exempt: there is nothing to observe", **name);
         report.fault(rule.exempt.at, message, "remove `mode`");
     }
-    if !*rule.exempt && !has_limit {
-        let help = "give `rate`, `inFlight` or `longRunning`, or say `exempt: true`";
+    if !*rule.exempt && !has_limit && rule.refuse.is_none() {
+        let help = "give `rate`, `inFlight` or `longRunning`, or say `exempt: true` or `refuse`";
         report.fault(name.at, format!("rule `{}` has no limit", **name), help);
     }
     let keys = [
@@ -117,6 +119,43 @@ fn check_subsets(rates: &Sourced<RateRules>, rules: &RuleSet, report: &mut Repor
                 |near| format!("did you mean `{near}`?"),
             );
             report.fault(subset.at, message, &help);
+        }
+    }
+}
+
+/// Whether a refusal stands alone, and a shared limit is one.
+fn check_refusal(rule: &RateRule, has_limit: bool, report: &mut Report<'_>) {
+    let name = &*rule.name;
+    if let Some(refuse) = &rule.refuse
+        && (has_limit || *rule.exempt)
+    {
+        let message = format!("rule `{name}` refuses all, and is exempt or has a limit");
+        report.fault(refuse.at, message, "keep one of them");
+    }
+    if let Some(share) = &rule.share {
+        check_name(share, report);
+        if !has_limit {
+            let message = format!("rule `{name}` has no limit to share");
+            report.fault(share.at, message, "remove `share`, or give a limit");
+        }
+    }
+}
+
+/// Whether rules that count together have the same limits.
+fn check_shares(rules: &[RateRule], report: &mut Report<'_>) {
+    let mut first: HashMap<&str, &RateRule> = HashMap::new();
+    for rule in rules {
+        let Some(share) = &rule.share else { continue };
+        let other = *first.entry(share.as_str()).or_insert(rule);
+        let is_same = other.rate == rule.rate
+            && other.in_flight == rule.in_flight
+            && other.long_running == rule.long_running;
+        if !is_same {
+            let message = format!(
+                "rules `{}` and `{}` share `{}` and have different limits",
+                *other.name, *rule.name, **share
+            );
+            report.fault(share.at, message, "write the same limits in both");
         }
     }
 }

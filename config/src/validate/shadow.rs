@@ -40,7 +40,7 @@ pub(super) fn check(all: &[Sourced<RateRules>], faults: &mut Vec<Diagnostic>) {
 }
 
 /// Whether everything that `narrow` matches is matched by `wide`.
-fn covers(wide: &Match, narrow: &Match) -> bool {
+pub(crate) fn covers(wide: &Match, narrow: &Match) -> bool {
     let Match {
         users,
         groups,

@@ -76,14 +76,9 @@ fn check(input: &[u8]) -> Result<Verdict, String> {
             non_resource_paths: list(&mut feed, &PATHS),
         };
         spec.rules.push(RuleSpec {
-            id: format!("r/{id}"),
-            cluster: None,
             matches,
             mode: feed.pick(&[Mode::Enforce, Mode::Enforce, Mode::Observe, Mode::Off]),
-            rate: None,
-            in_flight: None,
-            long_running: None,
-            send_to: Vec::new(),
+            ..RuleSpec::new(format!("r/{id}"))
         });
     }
     let now = Instant::now();

@@ -4,7 +4,7 @@
 //! As in kube-apiserver: CN is the name, every O a group, an attribute of its own the UID
 //! (kubernetes-semantics 2.2). Nothing of the subject alternative names is read.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,6 +20,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::context::KnownCaller;
 use crate::identity::{AUTHENTICATED, UserInfo};
+use crate::material::Material;
 
 /// How long a certificate that does not hold is not looked at again.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
@@ -63,17 +64,18 @@ pub struct ClientAuthority {
 }
 
 impl ClientAuthority {
-    /// Loads the PEM certificates of a file.
+    /// Loads the PEM certificates of a file, or of text that stands for one. Blocking.
     ///
     /// # Errors
     /// When it cannot be read, holds none, or holds one that cannot be a root.
-    pub fn load(path: &Path) -> Result<Self, ClientAuthorityError> {
+    pub fn load(from: &Material) -> Result<Self, ClientAuthorityError> {
         let fault = |reason: String| ClientAuthorityError::Unreadable {
-            path: path.to_owned(),
+            path: from.place().to_owned(),
             reason,
         };
+        let pem = from.read().map_err(|e| fault(e.to_string()))?;
         let mut roots = Vec::new();
-        for cert in CertificateDer::pem_file_iter(path).map_err(|e| fault(e.to_string()))? {
+        for cert in CertificateDer::pem_slice_iter(&pem) {
             roots.push(cert.map_err(|e| fault(e.to_string()))?);
         }
         Self::new(roots).map_err(fault)

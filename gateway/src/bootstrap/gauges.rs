@@ -43,7 +43,10 @@ impl Sources {
         match gauge {
             Gauge::RuleAdmitted => self.rules(|counts| counts.admitted),
             Gauge::RuleRefused => self.rules(|counts| {
-                counts.refused_rate + counts.refused_in_flight + counts.refused_breaker
+                counts.refused_rate
+                    + counts.refused_in_flight
+                    + counts.refused_breaker
+                    + counts.refused_always
             }),
             Gauge::RuleWouldRefuse => self.rules(|counts| counts.would_refuse),
             Gauge::BreakerOpen => self.breakers(),

@@ -10,6 +10,7 @@ mod version;
 
 pub mod breaker;
 pub mod check;
+pub mod import;
 pub mod rules;
 
 use std::process::ExitCode;
@@ -41,6 +42,8 @@ enum Command {
     Check(check::CheckArgs),
     /// See and move the breakers of a running gateway
     Breaker(breaker::BreakerArgs),
+    /// Print another gateway's objects in this one's form
+    Import(import::ImportArgs),
     /// Work on rule files
     Rules(rules::RulesArgs),
     /// The store alone, and what belongs to it
@@ -59,6 +62,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Check(args) => check::run(&args),
         Command::Breaker(args) => move_breakers(args),
+        Command::Import(args) => import::run(&args),
         Command::Rules(args) => rules::run(&args),
         Command::Metastore(command) => metastore::run(command),
         Command::Version => version::run(),

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use sluice_config::{Match, Mode, RateRule, RuleSet};
 
 use super::check::{complaints, finish};
+use super::import::differences;
 
 /// Work on rule files.
 #[derive(Clone, Debug, clap::Args)]
@@ -61,6 +62,7 @@ pub(super) fn summary(rules: &RuleSet) -> String {
         of_mode(Mode::Observe),
         of_mode(Mode::Off),
     );
+    out += &differences(&rules.differences);
     for cluster in &rules.clusters {
         let name = cluster.metadata.name.as_str();
         let is_covered = all.iter().any(|(of, rule)| {

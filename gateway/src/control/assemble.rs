@@ -6,7 +6,7 @@
 //! it reads certificates. Needs a tokio runtime around it, for new clusters' probes.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use sluice_config::{Diagnostics, GatewayConfig, LOCAL_CLUSTER, RuleSet};
@@ -20,6 +20,7 @@ use super::lower::{
 use crate::authn::Authenticator;
 use crate::flow::{FlowTable, LiveState, SpecFault};
 use crate::listener::{ClientCertificates, ServerIdentity, TlsError, TlsSource, TlsSpec};
+use crate::material::Material;
 use crate::snapshot::{Route, RoutingSnapshot, Target};
 use crate::upstream::{Cluster, DiscoverySpec, UpstreamError};
 
@@ -317,12 +318,12 @@ pub(super) fn listen_spec(
     rules: &RuleSet,
 ) -> Result<TlsSpec, AssembleError> {
     let plan = lower_listen(process);
-    let mut authorities: Vec<PathBuf> = plan.client_ca_file.iter().cloned().collect();
+    let mut authorities: Vec<Material> = plan.client_ca_file.iter().cloned().collect();
     let of_clusters = rules.clusters.iter().map(|c| lower_cluster(c, None).authn);
     for authn in of_clusters.chain(lower_api(process).map(|api| api.authn)) {
-        for file in authn.authority_files() {
-            if !authorities.iter().any(|known| known == file) {
-                authorities.push(file.to_owned());
+        for authority in authn.authorities() {
+            if !authorities.contains(authority) {
+                authorities.push(authority.clone());
             }
         }
     }
@@ -361,23 +362,20 @@ fn serving(plan: &ClusterPlan) -> Result<Option<ServerIdentity>, AssembleError> 
 
 /// What the admin listener shows and asks for, tried out: it may be put into force at the very end.
 pub(super) fn admin_spec(plan: &TlsPlan) -> Result<TlsSpec, AssembleError> {
-    let authorities: Vec<PathBuf> = plan.client_ca_file.iter().cloned().collect();
+    let authorities: Vec<Material> = plan.client_ca_file.iter().cloned().collect();
     let spec = tls_spec(plan, &authorities)?;
     TlsSource::new(&spec)?;
     Ok(spec)
 }
 
 /// Reads a listener's files.
-fn tls_spec(plan: &TlsPlan, authorities: &[PathBuf]) -> Result<TlsSpec, AssembleError> {
+fn tls_spec(plan: &TlsPlan, authorities: &[Material]) -> Result<TlsSpec, AssembleError> {
     let identity = ServerIdentity {
         certificate_pem: read(&plan.cert_file)?,
         key_pem: read(&plan.key_file)?,
         names: Vec::new(),
     };
-    let client_cas_pem = authorities
-        .iter()
-        .map(|file| read(file))
-        .collect::<Result<_, _>>()?;
+    let client_cas_pem = authorities.iter().map(read).collect::<Result<_, _>>()?;
     Ok(TlsSpec {
         identities: vec![identity],
         client_cas_pem,
@@ -385,9 +383,9 @@ fn tls_spec(plan: &TlsPlan, authorities: &[PathBuf]) -> Result<TlsSpec, Assemble
     })
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, AssembleError> {
-    std::fs::read(path).map_err(|source| AssembleError::File {
-        path: path.to_owned(),
+fn read(from: &Material) -> Result<Vec<u8>, AssembleError> {
+    from.read().map_err(|source| AssembleError::File {
+        path: from.place().to_owned(),
         source,
     })
 }

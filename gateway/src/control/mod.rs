@@ -20,7 +20,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +36,7 @@ use self::watch::FolderWatch;
 use crate::clock;
 use crate::flow::LiveState;
 use crate::listener::TlsSource;
+use crate::material::Material;
 use crate::snapshot::{RoutingSnapshot, Target};
 use crate::upstream::Cluster;
 
@@ -123,6 +124,7 @@ impl Control {
         let files = files_of(&process, &rules);
         let mut assembler = Assembler::new(live, local);
         let snapshot = assembler.assemble(1, &process, &rules, &tls)?;
+        tell_differences(&rules);
         let state = ConfigState::default();
         state.applied(1, in_force.short(), clock::wall());
         Ok(Control {
@@ -244,6 +246,7 @@ impl Control {
             .assemble(generation, &self.process, &rules, &self.tls)
             .map_err(|error| error.to_string())?;
         self.published.store(Arc::new(snapshot));
+        tell_differences(&rules);
         self.generation = generation;
         if let (Some(source), Some(spec)) = (&self.admin_tls, admin) {
             source.replace(&spec).map_err(|e| format!("admin {e}"))?;
@@ -300,11 +303,27 @@ fn files_of(process: &GatewayConfig, rules: &RuleSet) -> Vec<PathBuf> {
         else {
             continue;
         };
-        files.extend([cert_file, key_file]);
-        files.extend(client_ca_file);
+        let named = [Some(cert_file), Some(key_file), client_ca_file];
+        files.extend(named.iter().flatten().filter_map(file_of));
     }
-    files.extend(lower::lower_api(process).and_then(|api| api.authn.client_ca_file));
+    let of_api = lower::lower_api(process).and_then(|api| api.authn.client_ca_file);
+    files.extend(of_api.iter().filter_map(file_of));
     files
+}
+
+/// That something is not as it was in the peer's form it is written in.
+fn tell_differences(rules: &RuleSet) {
+    let differences = rules.differences.len();
+    if differences > 0 {
+        tracing::info!(
+            differences,
+            "objects of KubeGateway's form are in force; `sluice check` says what differs"
+        );
+    }
+}
+
+fn file_of(material: &Material) -> Option<PathBuf> {
+    material.file().map(Path::to_owned)
 }
 
 /// Asks the task that follows the files.

@@ -68,6 +68,7 @@ impl LiveState {
             .lock()
             .by_id
             .values()
+            .filter(|it| !it.is_share)
             .map(|it| it.counts())
             .collect();
         counts.sort_by(|a, b| (&a.cluster, &a.rule).cmp(&(&b.cluster, &b.rule)));
@@ -118,6 +119,15 @@ impl LiveState {
 
     /// The state of a rule in a cluster, made when it is new.
     pub(super) fn rule(&self, cluster: &Arc<str>, id: &str) -> Arc<RuleState> {
+        self.state(cluster, id, false)
+    }
+
+    /// What rules that count together in a cluster are counted under, made when it is new.
+    pub(super) fn share(&self, cluster: &Arc<str>, id: &str) -> Arc<RuleState> {
+        self.state(cluster, id, true)
+    }
+
+    fn state(&self, cluster: &Arc<str>, id: &str, is_share: bool) -> Arc<RuleState> {
         let mut rules = self.rules.lock();
         let id: Arc<str> = id.into();
         let key = (Arc::clone(cluster), Arc::clone(&id));
@@ -130,6 +140,7 @@ impl LiveState {
             number,
             cluster: Arc::clone(cluster),
             id,
+            is_share,
             tally: Tally::default(),
             unused_since: AtomicU64::new(0),
         });
@@ -144,6 +155,8 @@ pub(super) struct RuleState {
     number: u64,
     pub(super) cluster: Arc<str>,
     pub(super) id: Arc<str>,
+    /// It is no rule and has a number only, which is of several rules' limits.
+    is_share: bool,
     pub(super) tally: Tally,
     /// Since when nobody holds it, in nanoseconds; zero while somebody does.
     unused_since: AtomicU64,
@@ -155,6 +168,7 @@ pub(super) struct Tally {
     pub(super) refused_rate: AtomicU64,
     pub(super) refused_in_flight: AtomicU64,
     pub(super) refused_breaker: AtomicU64,
+    pub(super) refused_always: AtomicU64,
     pub(super) would_refuse: AtomicU64,
     pub(super) in_flight: AtomicU64,
     pub(super) long_running: AtomicU64,
@@ -182,6 +196,10 @@ impl RuleState {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(super) fn count_refused_always(&self) {
+        self.tally.refused_always.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn counts(&self) -> RuleCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         RuleCounts {
@@ -191,6 +209,7 @@ impl RuleState {
             refused_rate: read(&self.tally.refused_rate),
             refused_in_flight: read(&self.tally.refused_in_flight),
             refused_breaker: read(&self.tally.refused_breaker),
+            refused_always: read(&self.tally.refused_always),
             would_refuse: read(&self.tally.would_refuse),
             in_flight: read(&self.tally.in_flight),
             long_running: read(&self.tally.long_running),
@@ -230,6 +249,8 @@ pub struct RuleCounts {
     pub refused_in_flight: u64,
     /// Requests refused by the rule's breaker.
     pub refused_breaker: u64,
+    /// Requests refused: the rule refuses all.
+    pub refused_always: u64,
     /// Requests it would have refused if it were enforced.
     pub would_refuse: u64,
     /// Short requests running under it.

@@ -27,6 +27,7 @@ pub use admission::Admission;
 pub use breakers::{BreakerFault, Breakers, Heartbeats, ManualBreaker, Scope, Trip};
 pub use live::{LiveState, RuleCounts};
 pub use spec::{
-    FlowSpec, InFlightSpec, KeyField, MatchSpec, Mode, RateSpec, RuleSpec, SendSpec, SpecFault,
+    FlowSpec, InFlightSpec, KeyField, MatchSpec, Mode, RateSpec, Refuse, RuleSpec, SendSpec,
+    SpecFault,
 };
 pub use table::{FlowTable, FlowView};

@@ -1,9 +1,10 @@
 //! The refusals of this phase, in the words a client reads.
 //!
-//! All of them are 429 `TooManyRequests` with a whole number of seconds, those of breakers too:
+//! Nearly all of them are 429 `TooManyRequests` with a whole number of seconds, those of breakers too:
 //! client-go answers 429 and 503 alike with a pause and a retry, but for the start of a watch,
 //! where 429 makes an informer pause and go on from its resource version, and a 5xx makes it list
-//! everything again. A breaker that is open to shed load must not ask for relists.
+//! everything again. A breaker that is open to shed load must not ask for relists. The exception is
+//! a rule that forbids: waiting would not help, so it is 403.
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use http::StatusCode;
 use sluice_ratelimit::{Reason, Rejection};
 
 use super::breakers::Scope;
+use super::spec::Refuse;
 use crate::status::{Refusal, Stage};
 
 /// The longest a client is sent away for: client-go sleeps as long as it is told, without a cap,
@@ -24,6 +26,36 @@ pub(super) fn by_limit(rule: &str, limit: &str, rejection: &Rejection) -> Refusa
         _ => format!("too many requests: rule {rule} admits {limit}"),
     };
     let mut refusal = refuse(Stage::Limit, message, rejection);
+    refusal.rule = Some(rule.to_owned());
+    refusal
+}
+
+/// How long a client is sent away for by a rule that refuses all: as long as it takes an operator
+/// to look again, spread by `noise` so that they do not come back in step.
+const ALWAYS_WAIT_SECONDS: u32 = 5;
+
+/// Refused by a rule that refuses everything it matches.
+pub(super) fn always(rule: &str, refuse: Refuse, noise: u64) -> Refusal {
+    let mut refusal = match refuse {
+        Refuse::Busy => {
+            let message = format!("rule {rule} refuses this for now");
+            let mut refusal = Refusal::new(
+                Stage::Breaker,
+                StatusCode::TOO_MANY_REQUESTS,
+                "TooManyRequests",
+                message,
+            );
+            let spread = u32::try_from(noise % u64::from(ALWAYS_WAIT_SECONDS)).unwrap_or(0);
+            refusal.retry_after = Some(ALWAYS_WAIT_SECONDS + spread);
+            refusal
+        }
+        Refuse::Forbidden => Refusal::new(
+            Stage::Limit,
+            StatusCode::FORBIDDEN,
+            "Forbidden",
+            format!("rule {rule} forbids this; ask whoever wrote it"),
+        ),
+    };
     refusal.rule = Some(rule.to_owned());
     refusal
 }

@@ -23,6 +23,11 @@ pub struct RuleSpec {
     pub matches: MatchSpec,
     /// Whether it refuses.
     pub mode: Mode,
+    /// Refuses whatever it matches, as this; it then has no limit.
+    pub refuse: Option<Refuse>,
+    /// The id under which its limits are counted, where several rules count together; they have
+    /// equal limits. `None` for its own.
+    pub share: Option<String>,
     /// How often; `None` without limit.
     pub rate: Option<RateSpec>,
     /// How many at once, of requests that are not long-running; `None` without limit.
@@ -41,6 +46,45 @@ pub struct SendSpec {
     pub subset: String,
     /// Its share relative to the others'.
     pub weight: NonZeroU32,
+}
+
+impl RuleSpec {
+    /// A rule of that id about everything, that limits nothing.
+    #[must_use]
+    pub fn new(id: impl Into<String>) -> Self {
+        RuleSpec {
+            id: id.into(),
+            cluster: None,
+            matches: MatchSpec::default(),
+            mode: Mode::Enforce,
+            refuse: None,
+            share: None,
+            rate: None,
+            in_flight: None,
+            long_running: None,
+            send_to: Vec::new(),
+        }
+    }
+}
+
+/// As what a rule refuses everything it matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refuse {
+    /// 429 with a wait: not now.
+    Busy,
+    /// 403: never.
+    Forbidden,
+}
+
+impl Refuse {
+    /// The word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Refuse::Busy => "busy",
+            Refuse::Forbidden => "forbidden",
+        }
+    }
 }
 
 /// Which requests a rule is about: those that every list admits.

@@ -20,7 +20,7 @@ use super::live::{LiveState, RuleCounts, RuleState};
 use super::matcher::{Matcher, Subject};
 use super::refuse;
 use super::shares::Shares;
-use super::spec::{FlowSpec, InFlightSpec, KeyField, Mode, RateSpec, RuleSpec, SpecFault};
+use super::spec::{FlowSpec, InFlightSpec, KeyField, Mode, RateSpec, Refuse, RuleSpec, SpecFault};
 use crate::identity::UserInfo;
 use crate::request::RequestInfo;
 use crate::status::Refusal;
@@ -38,6 +38,9 @@ struct Rule {
     state: Arc<RuleState>,
     matcher: Matcher,
     mode: Mode,
+    refuse: Option<Refuse>,
+    /// Whose numbers its limits are counted under; held, so that they are not swept.
+    _counts: Arc<RuleState>,
     rate: Option<Limit<RateSpec, Bucket>>,
     in_flight: Option<Limit<InFlightSpec, InFlight>>,
     long_running: Option<Limit<InFlightSpec, InFlight>>,
@@ -120,7 +123,11 @@ impl FlowTable {
             let is_here = rule.cluster.as_deref().is_none_or(|it| it == &*cluster);
             if is_here && rule.mode != Mode::Off {
                 let state = live.rule(&cluster, &rule.id);
-                rules.push(lower(rule, matcher, state, live));
+                let counts = match &rule.share {
+                    Some(share) => live.share(&cluster, share),
+                    None => Arc::clone(&state),
+                };
+                rules.push(lower(rule, matcher, (state, counts), live));
             }
         }
         Ok(FlowTable {
@@ -180,6 +187,14 @@ impl FlowTable {
                 rule.state.count_refusal(Reason::BreakerOpen);
                 return Err(refusal);
             }
+            if let Some(refuse) = rule.refuse {
+                if rule.mode == Mode::Enforce {
+                    rule.state.count_refused_always();
+                    return Err(refuse::always(&rule.state.id, refuse, asked.noise));
+                }
+                admission.observe_refusal(&rule.state);
+                continue;
+            }
             match (rule.decide(&self.live, &asked), rule.mode) {
                 (Decision::Admit(permit), mode) => {
                     admission.add(Ticket::new(&rule.state, asked.is_long_running, permit));
@@ -207,12 +222,19 @@ impl FlowTable {
 }
 
 /// Takes every field of a specification, so that a new one asks what it is to do here.
-fn lower(rule: &RuleSpec, matcher: Matcher, state: Arc<RuleState>, live: &LiveState) -> Rule {
+fn lower(
+    rule: &RuleSpec,
+    matcher: Matcher,
+    (state, counts): (Arc<RuleState>, Arc<RuleState>),
+    live: &LiveState,
+) -> Rule {
     let RuleSpec {
         id: _,
         cluster: _,
         matches: _,
         mode,
+        refuse,
+        share: _,
         rate,
         in_flight,
         long_running,
@@ -229,16 +251,20 @@ fn lower(rule: &RuleSpec, matcher: Matcher, state: Arc<RuleState>, live: &LiveSt
     };
     let rate = rate.as_ref().map(|spec| {
         let make = |it: &RateSpec| Bucket::new(&it.quota);
-        Limit::new(spec, |it| &it.key, state.short_id(), &live.buckets, make)
+        Limit::new(spec, |it| &it.key, counts.short_id(), &live.buckets, make)
     });
     Rule {
         matcher,
         mode: *mode,
+        refuse: *refuse,
         rate,
-        in_flight: in_flight.as_ref().map(|it| at_once(it, state.short_id())),
-        long_running: long_running.as_ref().map(|it| at_once(it, state.long_id())),
+        in_flight: in_flight.as_ref().map(|it| at_once(it, counts.short_id())),
+        long_running: long_running
+            .as_ref()
+            .map(|it| at_once(it, counts.long_id())),
         send_to: Shares::new(send_to),
         state,
+        _counts: counts,
     }
 }
 
@@ -285,6 +311,7 @@ impl Rule {
     fn view(&self) -> FlowView {
         FlowView {
             mode: self.mode.as_str(),
+            refuse: self.refuse.map(Refuse::as_str),
             rate: self.rate.as_ref().map(|it| rate_text(&it.spec)),
             in_flight_limit: self.in_flight.as_ref().map(|it| in_flight_text(&it.spec)),
             long_running_limit: self
@@ -337,6 +364,9 @@ fn by(key: &[KeyField]) -> String {
 pub struct FlowView {
     /// Whether it refuses.
     pub mode: &'static str,
+    /// As what it refuses everything it matches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refuse: Option<&'static str>,
     /// Its rate, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<String>,

@@ -20,14 +20,8 @@ fn list(entries: &[&str]) -> Vec<String> {
 
 fn rule(id: &str, matches: MatchSpec) -> RuleSpec {
     RuleSpec {
-        id: id.to_owned(),
-        cluster: None,
         matches,
-        mode: Mode::Enforce,
-        rate: None,
-        in_flight: None,
-        long_running: None,
-        send_to: Vec::new(),
+        ..RuleSpec::new(id)
     }
 }
 

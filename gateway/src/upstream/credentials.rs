@@ -12,6 +12,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::spec::{CredentialsSpec, UpstreamError, UpstreamTlsSpec};
+use crate::material::Material;
 
 /// The content of every file a cluster names; compared to see whether anything has changed.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -46,9 +47,9 @@ impl Files {
             _ => return Err(UpstreamError::HalfPair),
         };
         Ok(Files {
-            ca: tls.ca_file.as_deref().map(read).transpose()?,
+            ca: tls.ca_file.as_ref().map(read).transpose()?,
             client,
-            token: token_file.as_deref().map(read).transpose()?,
+            token: token_file.as_ref().map(read).transpose()?,
         })
     }
 
@@ -69,7 +70,7 @@ impl Files {
         let Some(token) = &self.token else {
             return Ok(None);
         };
-        let path = credentials.token_file.clone().unwrap_or_default();
+        let path = place(credentials.token_file.as_ref());
         let token = token.trim_ascii();
         if token.is_empty() {
             return Err(fault(path, "it is empty; put a bearer token into it"));
@@ -92,7 +93,7 @@ impl Files {
             return Ok(None);
         };
         let mut roots = RootCertStore::empty();
-        for certificate in certificates(ca, ca_file)? {
+        for certificate in certificates(ca, ca_file.place())? {
             roots.add(certificate)?;
         }
         let provider = Arc::new(aws_lc_rs::default_provider());
@@ -102,8 +103,8 @@ impl Files {
         let client = self.client.as_ref().filter(|_| shows_certificate);
         let mut config = match client {
             Some((cert, key)) => {
-                let cert_file = credentials.client_cert_file.clone().unwrap_or_default();
-                let key_file = credentials.client_key_file.clone().unwrap_or_default();
+                let cert_file = place(credentials.client_cert_file.as_ref());
+                let key_file = place(credentials.client_key_file.as_ref());
                 let key = PrivateKeyDer::from_pem_slice(key)
                     .map_err(|error| fault(key_file, error.to_string()))?;
                 builder.with_client_auth_cert(certificates(cert, &cert_file)?, key)?
@@ -130,9 +131,14 @@ fn certificates(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>,
     Ok(found)
 }
 
-fn read(path: impl AsRef<Path>) -> Result<Vec<u8>, UpstreamError> {
-    let path = path.as_ref();
-    std::fs::read(path).map_err(|error| fault(path.to_owned(), error.to_string()))
+fn read(material: &Material) -> Result<Vec<u8>, UpstreamError> {
+    material
+        .read()
+        .map_err(|error| fault(material.place().to_owned(), error.to_string()))
+}
+
+fn place(material: Option<&Material>) -> PathBuf {
+    material.map_or_else(PathBuf::new, |it| it.place().to_owned())
 }
 
 fn fault(path: PathBuf, reason: impl Into<String>) -> UpstreamError {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::identity::RequestHeaders;
+use crate::material::Material;
 
 /// A set of equal kube-apiservers.
 #[derive(Clone, Debug)]
@@ -142,7 +143,7 @@ pub enum SubsetMembers {
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamTlsSpec {
     /// PEM bundle of the authorities; needed for `https`.
-    pub ca_file: Option<PathBuf>,
+    pub ca_file: Option<Material>,
     /// The name to verify, where it is not the host of the URL.
     pub server_name: Option<String>,
 }
@@ -151,11 +152,11 @@ pub struct UpstreamTlsSpec {
 #[derive(Clone, Debug, Default)]
 pub struct CredentialsSpec {
     /// PEM chain of the client certificate; goes with `client_key_file`.
-    pub client_cert_file: Option<PathBuf>,
+    pub client_cert_file: Option<Material>,
     /// PEM key of the client certificate.
-    pub client_key_file: Option<PathBuf>,
+    pub client_key_file: Option<Material>,
     /// A file that holds a bearer token.
-    pub token_file: Option<PathBuf>,
+    pub token_file: Option<Material>,
 }
 
 /// How a caller's identity reaches the upstream.

@@ -633,7 +633,7 @@ async fn own_calls_carry_the_gateways_credential_and_fail_over() {
     });
     let fake = Fake::start(Options::default(), checking).await;
     let mut spec = ClusterSpec::new("test", [nowhere(), fake.url()]);
-    spec.credentials.token_file = Some(token.clone());
+    spec.credentials.token_file = Some(token.clone().into());
     let cluster = Cluster::spawn(spec).unwrap();
     let path = "/apis/authentication.k8s.io/v1/tokenreviews";
     for _ in 0..4 {

@@ -40,7 +40,7 @@ async fn recorder() -> (Fake, Heads) {
 fn spec(fake: &Fake, mode: IdentityMode, token: Option<PathBuf>) -> ClusterSpec {
     let mut spec = ClusterSpec::new("test", [fake.url()]);
     spec.identity = mode;
-    spec.credentials.token_file = token;
+    spec.credentials.token_file = token.map(Into::into);
     spec
 }
 

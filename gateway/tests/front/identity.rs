@@ -36,7 +36,7 @@ fn authority(of: &Authority) -> Arc<ClientAuthority> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ca.crt");
     std::fs::write(&path, &of.ca_pem).unwrap();
-    Arc::new(ClientAuthority::load(&path).unwrap())
+    Arc::new(ClientAuthority::load(&path.into()).unwrap())
 }
 
 /// By certificates of one authority, and by token.

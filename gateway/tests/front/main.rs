@@ -15,6 +15,7 @@ mod floods;
 mod frames;
 mod headers;
 mod identity;
+mod kubegateway;
 mod listening;
 mod pipeline;
 mod secure;

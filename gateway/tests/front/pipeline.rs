@@ -15,7 +15,7 @@ use sluice_gateway::audit::{self, AdminChange, Event, EventStage, Recorder, Sink
 use sluice_gateway::authn::{Authenticator, AuthenticatorOptions};
 use sluice_gateway::drain::Drain;
 use sluice_gateway::flow::{
-    FlowSpec, FlowTable, InFlightSpec, LiveState, MatchSpec, Mode, RuleSpec, SendSpec,
+    FlowSpec, FlowTable, InFlightSpec, LiveState, MatchSpec, RuleSpec, SendSpec,
 };
 use sluice_gateway::listener::{Listener, TlsSource};
 use sluice_gateway::pipeline::Gateway;
@@ -146,17 +146,11 @@ impl Whole {
 /// A rule for all that bounds only what is long-running.
 fn rule(long_running: Option<u32>) -> RuleSpec {
     RuleSpec {
-        id: "all/one".to_owned(),
-        cluster: None,
-        matches: MatchSpec::default(),
-        mode: Mode::Enforce,
-        rate: None,
-        in_flight: None,
         long_running: long_running.map(|max| InFlightSpec {
             max,
             key: Vec::new(),
         }),
-        send_to: Vec::new(),
+        ..RuleSpec::new("all/one")
     }
 }
 
@@ -332,20 +326,15 @@ async fn a_rule_sends_its_requests_to_a_subset() {
         is_strict: true,
     }];
     let rule = RuleSpec {
-        id: "all/lists".to_owned(),
-        cluster: None,
         matches: MatchSpec {
             verbs: vec!["list".to_owned()],
             ..MatchSpec::default()
         },
-        mode: Mode::Enforce,
-        rate: None,
-        in_flight: None,
-        long_running: None,
         send_to: vec![SendSpec {
             subset: "lists".to_owned(),
             weight: std::num::NonZeroU32::MIN,
         }],
+        ..RuleSpec::new("all/lists")
     };
     let whole = Whole::before(cluster, true, rule).await;
     whole.rig.probed().await;

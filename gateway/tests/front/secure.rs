@@ -1,7 +1,6 @@
 //! TLS towards the upstream: it is verified, and shown what the gateway has to show.
 
 use std::convert::Infallible;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,6 +11,7 @@ use sluice_gateway::body::Body;
 use sluice_gateway::context::Connection;
 use sluice_gateway::drain::Drain;
 use sluice_gateway::listener::{Handler, Listener, TlsSource};
+use sluice_gateway::material::Material;
 use sluice_gateway::upstream::{
     CallOptions, ClusterSpec, CredentialsSpec, IdentityMode, UpstreamError,
 };
@@ -60,8 +60,8 @@ impl Upstream {
         Upstream { url, dir }
     }
 
-    fn path(&self, name: &str) -> Option<PathBuf> {
-        Some(self.dir.path().join(name))
+    fn path(&self, name: &str) -> Option<Material> {
+        Some(self.dir.path().join(name).into())
     }
 
     fn spec(&self, mode: IdentityMode) -> ClusterSpec {

@@ -64,7 +64,7 @@ async fn spdy_and_websocket_echo() {
         );
         let fake = upstream(&head, true).await;
         let mut spec = ClusterSpec::new("test", [fake.url()]);
-        spec.credentials.token_file = Some(token.clone());
+        spec.credentials.token_file = Some(token.clone().into());
         let rig = Rig::with(spec, alice()).await;
         let request = asking(method, EXEC, protocol)
             .header(chosen_in, "v5.channel.k8s.io")

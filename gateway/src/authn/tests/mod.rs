@@ -71,7 +71,7 @@ impl Ca {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ca.crt");
         std::fs::write(&path, self.issuer.pem()).unwrap();
-        ClientAuthority::load(&path).unwrap()
+        ClientAuthority::load(&path.into()).unwrap()
     }
 
     fn leaf(&self, name: &str, group: &str) -> CertificateDer<'static> {
@@ -239,7 +239,7 @@ async fn mixed_credentials_are_taken_in_an_apiservers_order() {
 #[tokio::test]
 async fn every_organisation_is_a_group() {
     let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
-    let authority = ClientAuthority::load(&fixtures.join("two-groups-ca.crt")).unwrap();
+    let authority = ClientAuthority::load(&fixtures.join("two-groups-ca.crt").into()).unwrap();
     let leaf = CertificateDer::from_pem_file(fixtures.join("two-groups.crt")).unwrap();
     let authn = Authenticator::new(AuthenticatorOptions {
         authority: Some(Arc::new(authority)),

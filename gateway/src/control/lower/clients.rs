@@ -7,15 +7,17 @@ use std::time::Duration;
 use http::HeaderName;
 use sluice_config as config;
 
+use super::cluster::material;
 use crate::authn::TokenReviewsOptions;
 use crate::authn::jwt::ClaimMapping;
 use crate::identity::RequestHeaders;
+use crate::material::Material;
 use crate::upstream::IdentityMode;
 
 /// Who may come in to a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::control) struct AuthnPlan {
-    pub(in crate::control) client_ca_file: Option<PathBuf>,
+    pub(in crate::control) client_ca_file: Option<Material>,
     pub(in crate::control) front_proxies: Option<FrontProxiesPlan>,
     pub(in crate::control) tokens: Option<TokenReviewsOptions>,
     pub(in crate::control) issuers: Vec<IssuerPlan>,
@@ -27,7 +29,7 @@ pub(in crate::control) struct AuthnPlan {
 /// Front proxies before the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::control) struct FrontProxiesPlan {
-    pub(in crate::control) ca_file: PathBuf,
+    pub(in crate::control) ca_file: Material,
     pub(in crate::control) allowed_names: Vec<String>,
     pub(in crate::control) headers: Arc<RequestHeaders>,
 }
@@ -72,17 +74,14 @@ impl AuthnPlan {
             KeysPlan::Cluster { .. } => &[],
             KeysPlan::Discovery { ca_file, .. } => std::slice::from_ref(ca_file),
         });
-        let of_certificates = self.authority_files();
+        let of_certificates = self.authorities().filter_map(Material::file);
         of_certificates.chain(of_issuers.map(PathBuf::as_path))
     }
 
     /// The authorities of client certificates.
-    pub(in crate::control) fn authority_files(&self) -> impl Iterator<Item = &Path> {
+    pub(in crate::control) fn authorities(&self) -> impl Iterator<Item = &Material> {
         let of_proxies = self.front_proxies.iter().map(|proxies| &proxies.ca_file);
-        self.client_ca_file
-            .iter()
-            .chain(of_proxies)
-            .map(PathBuf::as_path)
+        self.client_ca_file.iter().chain(of_proxies)
     }
 }
 
@@ -128,13 +127,13 @@ pub(super) fn authn(
             allowed_names,
         } = proxy;
         FrontProxiesPlan {
-            ca_file: path(ca_file),
+            ca_file: material(ca_file),
             allowed_names: allowed_names.clone(),
             headers: Arc::clone(headers),
         }
     });
     AuthnPlan {
-        client_ca_file: client_ca_file.as_ref().map(path),
+        client_ca_file: client_ca_file.as_ref().map(material),
         front_proxies,
         tokens,
         issuers: accounts

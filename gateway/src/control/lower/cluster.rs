@@ -1,12 +1,12 @@
 //! `kind: UpstreamCluster`.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use sluice_config as config;
 
 use super::AuthnPlan;
 use super::clients::{authn, request_headers};
+use crate::material::Material;
 use crate::upstream::{
     BreakerSpec, ClusterSpec, CredentialsSpec, DiscoverySpec, EjectionSpec, EndpointSpec,
     HealthSpec, IdentityMode, SubsetMembers, SubsetSpec, TimeoutSpec, UpstreamTlsSpec,
@@ -19,7 +19,7 @@ pub(in crate::control) struct ClusterPlan {
     pub(in crate::control) hosts: Vec<String>,
     pub(in crate::control) is_default: bool,
     /// Certificate and key shown under its hosts.
-    pub(in crate::control) serving: Option<(PathBuf, PathBuf)>,
+    pub(in crate::control) serving: Option<(Material, Material)>,
     pub(in crate::control) upstream: ClusterSpec,
     pub(in crate::control) authn: AuthnPlan,
 }
@@ -67,10 +67,7 @@ pub(in crate::control) fn lower_cluster(
                 cert_file,
                 key_file,
             } = &**serving;
-            (
-                cert_file.as_path().to_owned(),
-                key_file.as_path().to_owned(),
-            )
+            (material(cert_file), material(key_file))
         }),
         upstream: ClusterSpec {
             name: name.value.clone(),
@@ -93,6 +90,15 @@ pub(in crate::control) fn lower_cluster(
             tunnels_max: tunnels_max.get(),
         },
         authn: authn(clients, identity, &names),
+    }
+}
+
+/// A file, or the text that stands for one.
+pub(in crate::control) fn material(file: &config::FilePath) -> Material {
+    let place = file.as_path().to_owned();
+    match file.as_inline() {
+        Some(text) => Material::inline(place, Arc::clone(text)),
+        None => Material::from(place),
     }
 }
 
@@ -154,7 +160,7 @@ fn upstream_tls(tls: &config::UpstreamTls) -> UpstreamTlsSpec {
         server_name,
     } = tls;
     UpstreamTlsSpec {
-        ca_file: Some(ca_file.as_path().to_owned()),
+        ca_file: Some(material(ca_file)),
         server_name: server_name.clone(),
     }
 }
@@ -165,11 +171,10 @@ fn own_credentials(credentials: &config::Credentials) -> CredentialsSpec {
         client_key_file,
         token_file,
     } = credentials;
-    let path = |file: &Option<config::FilePath>| file.as_ref().map(|f| f.as_path().to_owned());
     CredentialsSpec {
-        client_cert_file: path(client_cert_file),
-        client_key_file: path(client_key_file),
-        token_file: path(token_file),
+        client_cert_file: client_cert_file.as_ref().map(material),
+        client_key_file: client_key_file.as_ref().map(material),
+        token_file: token_file.as_ref().map(material),
     }
 }
 

@@ -1,18 +1,18 @@
 //! The parts of `kind: GatewayConfig` that control itself acts on: certificates whose contents
 //! change, and the Kubernetes API's place among the routes. The rest is for bootstrap.
 
-use std::path::PathBuf;
-
 use sluice_config as config;
 
 use super::AuthnPlan;
+use super::cluster::material;
+use crate::material::Material;
 
 /// The files of a listener's certificate.
 #[derive(Clone, Debug)]
 pub(in crate::control) struct TlsPlan {
-    pub(in crate::control) cert_file: PathBuf,
-    pub(in crate::control) key_file: PathBuf,
-    pub(in crate::control) client_ca_file: Option<PathBuf>,
+    pub(in crate::control) cert_file: Material,
+    pub(in crate::control) key_file: Material,
+    pub(in crate::control) client_ca_file: Option<Material>,
 }
 
 /// The Kubernetes API of our own, as a route.
@@ -36,9 +36,9 @@ pub(in crate::control) fn lower_listen(process: &config::GatewayConfig) -> TlsPl
         client_ca_file,
     } = tls;
     TlsPlan {
-        cert_file: cert_file.as_path().to_owned(),
-        key_file: key_file.as_path().to_owned(),
-        client_ca_file: client_ca_file.as_ref().map(|f| f.as_path().to_owned()),
+        cert_file: material(cert_file),
+        key_file: material(key_file),
+        client_ca_file: client_ca_file.as_ref().map(material),
     }
 }
 
@@ -55,9 +55,9 @@ pub(in crate::control) fn lower_admin(process: &config::GatewayConfig) -> Option
         client_ca_file,
     } = tls;
     Some(TlsPlan {
-        cert_file: cert_file.as_path().to_owned(),
-        key_file: key_file.as_path().to_owned(),
-        client_ca_file: Some(client_ca_file.as_path().to_owned()),
+        cert_file: material(cert_file),
+        key_file: material(key_file),
+        client_ca_file: Some(material(client_ca_file)),
     })
 }
 
@@ -72,10 +72,7 @@ pub(in crate::control) fn lower_api(process: &config::GatewayConfig) -> Option<A
         hosts: hosts.iter().map(|host| host.as_str().to_owned()).collect(),
         is_default: **default,
         authn: AuthnPlan {
-            client_ca_file: client_ca_file
-                .as_ref()
-                .or(listen_ca)
-                .map(|f| f.as_path().to_owned()),
+            client_ca_file: client_ca_file.as_ref().or(listen_ca).map(material),
             ..AuthnPlan::default()
         },
     })

@@ -4,7 +4,7 @@ use sluice_config as config;
 use sluice_ratelimit::{Quota, QuotaError};
 
 use crate::flow::{
-    FlowSpec, InFlightSpec, KeyField, MatchSpec, Mode, RateSpec, RuleSpec, SendSpec,
+    FlowSpec, InFlightSpec, KeyField, MatchSpec, Mode, RateSpec, Refuse, RuleSpec, SendSpec,
 };
 
 /// A rate that no bucket can hold.
@@ -34,7 +34,11 @@ pub(in crate::control) fn lower_rates<'a>(
         let cluster = (cluster.as_str() != "*").then(|| cluster.value.clone());
         for written in written.iter() {
             let id = format!("{}/{}", **name, *written.name);
-            rules.push(rule(id, cluster.clone(), written)?);
+            let mut rule = rule(id, cluster.clone(), written)?;
+            // A rule's name cannot have the colon, so that no rule counts here by accident.
+            let share = written.share.as_ref();
+            rule.share = share.map(|share| format!("{}/share:{}", **name, **share));
+            rules.push(rule);
         }
     }
     Ok(FlowSpec { rules })
@@ -51,6 +55,8 @@ fn rule(
         mode,
         // Validation leaves an exempt rule without limits: it matches and admits.
         exempt: _,
+        refuse,
+        share: _,
         rate,
         in_flight,
         long_running,
@@ -72,6 +78,11 @@ fn rule(
             config::Mode::Observe => Mode::Observe,
             config::Mode::Off => Mode::Off,
         },
+        refuse: refuse.as_ref().map(|refuse| match refuse.value {
+            config::Refuse::Busy => Refuse::Busy,
+            config::Refuse::Forbidden => Refuse::Forbidden,
+        }),
+        share: None,
         rate,
         in_flight: in_flight.as_ref().map(lower_in_flight),
         long_running: long_running.as_ref().map(lower_in_flight),
