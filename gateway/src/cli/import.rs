@@ -134,7 +134,7 @@ spec:
         let mode = fs::metadata(&token).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
 
-        fs::write(&files[0], OBJECT.replace("10.0.0.1", "10.0.0.300")).unwrap();
+        fs::write(&files[0], OBJECT.replace("10.0.0.1", "u@10.0.0.1")).unwrap();
         let faults = import(&files, None).unwrap_err();
         assert!(
             faults.contains("5 |   servers:") && faults.ends_with("\n1 fault\n"),
