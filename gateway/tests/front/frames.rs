@@ -52,11 +52,9 @@ pub(crate) const GET: [(&str, &str); 4] = [
     (":path", "/api/v1/pods"),
 ];
 
-/// A frame as it came: kind, flags, stream and content.
+/// A frame as it came: kind and content.
 pub(crate) struct Came {
     pub(crate) kind: u8,
-    pub(crate) flags: u8,
-    pub(crate) stream: u32,
     pub(crate) content: Vec<u8>,
 }
 
@@ -78,8 +76,6 @@ pub(crate) async fn next<S: tokio::io::AsyncRead + Unpin>(stream: &mut S) -> Opt
     stream.read_exact(&mut content).await.ok()?;
     Some(Came {
         kind: head[3],
-        flags: head[4],
-        stream: u32::from_be_bytes([head[5], head[6], head[7], head[8]]),
         content,
     })
 }
