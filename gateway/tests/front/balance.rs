@@ -218,12 +218,20 @@ async fn large_list_counts_for_more_than_one() {
             let hangs = exchange.request.uri().query().is_some();
             let head = http::Response::builder().body(()).unwrap();
             let mut stream = exchange.respond.send_response(head, false).unwrap();
-            let chunk = bytes::Bytes::from(vec![b'x'; 320 * 1024]);
-            stream.reserve_capacity(chunk.len());
-            while stream.capacity() < chunk.len() {
-                let _ = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await;
+            // More than a stream's window: it goes out as it is read.
+            let mut left = bytes::Bytes::from(vec![b'x'; 320 * 1024]);
+            while !left.is_empty() {
+                stream.reserve_capacity(left.len());
+                let Some(Ok(room)) = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await
+                else {
+                    return;
+                };
+                let part = left.split_to(room.min(left.len()));
+                let is_last = left.is_empty() && !hangs;
+                if stream.send_data(part, is_last).is_err() {
+                    return;
+                }
             }
-            let _ = stream.send_data(chunk, !hangs);
             if hangs {
                 let _ = std::future::poll_fn(|cx| stream.poll_reset(cx)).await;
             }

@@ -226,6 +226,8 @@ async fn a_refused_head_is_answered_by_a_head_alone() {
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
     let mut over_http1 = head();
     *over_http1.uri_mut() = "/api/v1/pods".parse().unwrap();
+    let headers = over_http1.headers_mut();
+    headers.insert("host", "localhost".parse().unwrap());
     let response = whole.rig.http1().await.send_request(over_http1).await;
     assert_eq!(response.unwrap().status(), StatusCode::UNAUTHORIZED);
     for event in whole.events(2).await {
