@@ -167,8 +167,13 @@ impl Worker {
     }
 }
 
-/// Whether the connection had been told to end before the request was sent.
+/// Whether the connection had been told to end before the request was sent, or was told that it
+/// was not looked at: by RFC 9113 6.8 a GOAWAY says so of the streams above its last one.
 fn is_unsent(error: &ClientError) -> bool {
-    let error = error.downcast_ref::<hyper::Error>();
-    error.is_some_and(hyper::Error::is_canceled)
+    let Some(error) = error.downcast_ref::<hyper::Error>() else {
+        return false;
+    };
+    let cause =
+        std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<h2::Error>());
+    error.is_canceled() || cause.is_some_and(|cause| cause.is_go_away() && cause.is_remote())
 }

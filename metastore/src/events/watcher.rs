@@ -185,8 +185,12 @@ impl Watcher {
             let Some(chunks) = self.shared.log.chunks_from(self.next, CHUNKS) else {
                 return self.overtaken(events);
             };
-            if chunks.is_empty() {
-                // Only a store nothing was ever written to has no changes up to its revision.
+            if chunks
+                .first()
+                .is_none_or(|first| first.first > state.revision)
+            {
+                // Revisions without a change are rare: those before the first write, and those that
+                // a restore raised the store by. What follows them is not visible yet.
                 self.next = state.revision.next();
             }
             for chunk in &chunks {
