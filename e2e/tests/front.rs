@@ -69,7 +69,7 @@ async fn real_apiservers_behind_one_front() {
     impersonation_is_authorised_and_written_down(&stack, &parts).await;
     identity_headers_of_clients_do_not_survive(&stack).await;
     kubectl_works_by_certificate_and_by_token(&stack, &parts);
-    ten_thousand_requests_of_one_connection_are_spread(&stack).await;
+    twenty_thousand_requests_of_one_connection_are_spread(&stack).await;
     one_user_is_limited_and_another_is_not(&stack).await;
     rules_reload_under_load_without_a_failed_request(&stack).await;
     a_tripped_breaker_refuses_and_a_ramp_lets_in(&stack).await;
@@ -351,8 +351,9 @@ async fn served_gets(stack: &Stack) -> Vec<f64> {
     all
 }
 
-async fn ten_thousand_requests_of_one_connection_are_spread(stack: &Stack) {
-    const REQUESTS: usize = 10_000;
+async fn twenty_thousand_requests_of_one_connection_are_spread(stack: &Stack) {
+    // So many that one pause of one apiserver on a busy machine stays below the bound.
+    const REQUESTS: usize = 20_000;
     const AT_ONCE: usize = 20;
     let before = served_gets(stack).await;
     let connection = stack.admin().http2().await.unwrap();
@@ -372,7 +373,7 @@ async fn ten_thousand_requests_of_one_connection_are_spread(stack: &Stack) {
     }
     let after = served_gets(stack).await;
     let served: Vec<f64> = after.iter().zip(&before).map(|(a, b)| a - b).collect();
-    println!("10,000 requests of one connection: {served:?}");
+    println!("20,000 requests of one connection: {served:?}");
     let half = REQUESTS as f64 / 2.0;
     for share in &served {
         assert!(
