@@ -1,10 +1,11 @@
 //! Who is calling: a client certificate, a bearer token, or nobody; and with `--as`, as whom.
 //!
-//! The order is kube-apiserver's: whom a front proxy names, certificate, then token; the first that holds wins, and a
-//! credential that does not hold is a 401 and never an anonymous caller. A token is judged by its
-//! issuer's keys where these are known ([`jwt`]), else by a `TokenReview`. One [`Authenticator`]
-//! belongs to one upstream cluster (or to the Kubernetes API of our own) and trusts only that
-//! one's authority. It fails closed: an outage of the reviewer is a 503, never a verdict.
+//! The order is kube-apiserver's: whom a front proxy names, certificate, then token; the first that
+//! holds wins, and a credential that does not hold is a 401 and never an anonymous caller. A token
+//! is judged by its issuer's keys where these are known ([`jwt`]), else by a `TokenReview`. One
+//! [`Authenticator`] belongs to one upstream cluster (or to the Kubernetes API of our own) and
+//! trusts only that one's authority. It fails closed: an outage of the reviewer is a 503, never a
+//! verdict.
 
 mod bearer;
 mod front_proxy;
