@@ -39,7 +39,7 @@ pub enum Body {
 
 /// Is told how a body went, from its first byte to its end.
 pub trait Witness: Send {
-    /// Some bytes of it were handed on.
+    /// Some bytes of it were handed on. Not told once it is over.
     fn passed(&mut self, bytes: usize);
     /// It is over: whole, or broken off. Told at most once; a body that is dropped before its end
     /// tells nobody, and the witness is dropped with it.
@@ -66,7 +66,10 @@ impl<W: Witness + ?Sized> Watched<W> {
         let polled = Pin::new(&mut self.inner).poll_frame(cx);
         match &polled {
             Poll::Ready(Some(Ok(frame))) => {
-                if let Some(data) = frame.data_ref() {
+                // Past the end comes what carries nothing: the frame that ends the stream.
+                if let Some(data) = frame.data_ref()
+                    && !self.over
+                {
                     self.witness.passed(data.len());
                 }
                 // A transport that knows this to be the end does not ask again: by the stream's

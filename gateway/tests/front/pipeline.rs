@@ -271,6 +271,25 @@ async fn an_answer_of_known_length_is_whole_with_its_last_byte() {
 }
 
 #[tokio::test]
+async fn a_frame_that_only_ends_the_stream_is_passed_on_after_the_account() {
+    let release = Arc::new(tokio::sync::Notify::new());
+    let held = Arc::clone(&release);
+    let act = move |exchange| with_length(exchange, Arc::clone(&held));
+    let fake = Fake::start(Options::default(), script(act)).await;
+    let whole = Whole::new(&fake, true, None).await;
+    let mut client = whole.rig.http2().await;
+    let mut body = client.get("/api/v1/pods").await.into_body();
+    let frame = body.frame().await.unwrap().unwrap();
+    assert_eq!(frame.into_data().unwrap(), "{}");
+    let event = whole.events(1).await.remove(0);
+    assert_eq!((event.code, event.sent, event.broken), (200, 2, false));
+    release.notify_one();
+    let rest = body.collect().await.unwrap().to_bytes();
+    assert_eq!(rest, "");
+    whole.events(1).await;
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_at_any_time_is_accounted_for_once() {
     let fake = Fake::start(
         Options::default(),
