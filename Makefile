@@ -38,7 +38,7 @@ fix-fmt: ## format the tree
 	$(CARGO) fmt --all
 
 parts: ## build or find the real parts the suites run against
-	e2e/parts/build.sh kube-apiserver kubectl kube-controller-manager kube-scheduler kwok etcd etcdctl etcdutl benchmark loop protobuf informer
+	e2e/parts/build.sh kube-apiserver kubectl kube-controller-manager kube-scheduler kwok etcd etcdctl etcdutl benchmark loop protobuf informer nodelet
 
 bench: ## measure beside peers in one run (needs Go, nginx or haproxy, python3)
 	e2e/bench/run.sh

@@ -8,6 +8,7 @@
 # parts: kube-apiserver kubectl kube-controller-manager kube-scheduler kwok etcd etcdctl etcdutl
 #        benchmark
 #        loop protobuf informer (the suites' own clients, from e2e/clients)
+#        nodelet (a kubelet's streams, from e2e/nodelet)
 # Another Kubernetes: SLUICE_K8S_VERSION=1.37.2 build.sh kube-apiserver
 set -u
 
@@ -116,6 +117,16 @@ clients_module() {
     cp -r "$CLIENTS"/. "$1"/
 }
 
+# A kubelet's streaming half, from the checkout as well.
+NODELET=$(cd "$(dirname "$0")/../nodelet" && pwd)
+nodelet_version() {
+    cat "$NODELET"/go.mod "$NODELET"/go.sum "$NODELET"/*.go | sha256sum | cut -c1-16
+}
+
+nodelet_module() {
+    cp -r "$NODELET"/. "$1"/
+}
+
 k8s_ldflags() {
     local minor=${K8S_VERSION#1.}
     minor=${minor%%.*}
@@ -138,6 +149,7 @@ for part in "$@"; do
     benchmark) build_part benchmark "$BENCHMARK_VERSION" benchmark_module go.etcd.io/etcd/v3/tools/benchmark "" ;;
     kwok) build_part kwok "$KWOK_VERSION" kwok_module sigs.k8s.io/kwok/cmd/kwok "" ;;
     loop | protobuf | informer) build_part "$part" "$(clients_version)" clients_module "./$part" "" ;;
+    nodelet) build_part nodelet "$(nodelet_version)" nodelet_module . "" ;;
     *) say "unknown part: $part"; exit 2 ;;
     esac
 done

@@ -34,6 +34,8 @@ pub struct StackOptions<'a> {
     pub rules: Option<&'a str>,
     /// Further lines of the cluster's `spec.clients`, indented by four.
     pub clients: &'a str,
+    /// Further flags of the apiservers.
+    pub apiserver_flags: &'a [&'a str],
 }
 
 impl Default for StackOptions<'_> {
@@ -45,6 +47,7 @@ impl Default for StackOptions<'_> {
             tokens: &[],
             rules: None,
             clients: "",
+            apiserver_flags: &[],
         }
     }
 }
@@ -92,7 +95,7 @@ impl Stack {
                 tls: Some((own.ca.clone(), etcd_client)),
             },
         };
-        let proxy_flags: Vec<String> = [
+        let mut flags: Vec<String> = [
             format!("--requestheader-client-ca-file={}", own.ca.display()),
             "--requestheader-allowed-names=sluice-proxy".to_owned(),
             "--requestheader-username-headers=X-Remote-User".to_owned(),
@@ -101,10 +104,16 @@ impl Stack {
             "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
         ]
         .into();
+        flags.extend(
+            options
+                .apiserver_flags
+                .iter()
+                .map(|flag| (*flag).to_owned()),
+        );
         let apiservers: Vec<Apiserver> = (0..options.apiservers)
             .map(|n| {
                 let name = format!("apiserver-{n}");
-                Apiserver::new(&name, parts, dir, &pki, &storage, &proxy_flags)
+                Apiserver::new(&name, parts, dir, &pki, &storage, &flags)
             })
             .collect();
         let credential = match options.identity {

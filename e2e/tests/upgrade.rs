@@ -1,6 +1,6 @@
 //! Tunnels and streams through the real binary: exec, attach and port-forward by SPDY and by
-//! WebSocket, followed logs and watches, in front of a scripted kube-apiserver (no kubelet exists
-//! here).
+//! WebSocket, followed logs and watches, in front of a scripted kube-apiserver that hands out its
+//! bytes one by one. Real clients, a real one and commands that run are in `exec`.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,

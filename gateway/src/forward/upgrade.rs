@@ -14,7 +14,7 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, HOST, SEC_WEBSOCKET_PROTOCOL, TRANSFER_ENCODING, UPGRADE,
 };
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -35,6 +35,9 @@ use crate::upstream::{
 
 /// For the upstream's answer to an upgrade; kubelets start containers' processes within it.
 const HEAD_MAX: Duration = Duration::from_secs(60);
+
+/// Where an upstream says which version of Kubernetes' own protocol it speaks within SPDY.
+const SPDY_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 
 /// The subprotocol under which browsers show bearer tokens.
 const BEARER_PROTOCOL: &[u8] = b"base64url.bearer.authorization.k8s.io.";
@@ -222,6 +225,7 @@ fn join(
     let upstream = hyper::upgrade::on(&mut answer);
     let tenure = Tenure::default();
     let chosen = answer.headers().get(SEC_WEBSOCKET_PROTOCOL);
+    let chosen = chosen.or_else(|| answer.headers().get(SPDY_PROTOCOL));
     let wire = Wire::new(protocol.as_bytes(), chosen.map(HeaderValue::as_bytes));
     let tunnel = Tunnel::new(ticket, &cluster.counters, tenure.clone(), wire);
     let drain = &ctx.connection.drain;

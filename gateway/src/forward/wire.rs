@@ -2,14 +2,24 @@
 //! can be said to the client there before the tunnel is closed.
 //!
 //! A tunnel's bytes pass untouched; only when the gateway has to end it, it waits for the end of a
-//! frame and says why: to a WebSocket by a close frame, before it by a `Status` on the error
-//! channel where the subprotocol has one, to SPDY by GOAWAY. Knows no sockets.
+//! frame and says why: to a WebSocket by a close frame, to SPDY by GOAWAY, and before it by a
+//! `Status` on the error channel where the subprotocol has one. That one is not for the words alone:
+//! to kubectl, whose error stream ends with nothing in it, a command that was cut off has succeeded.
+//! Knows no sockets.
 
-/// The subprotocols whose channel 3 is a `Status` in JSON, in binary frames.
+/// The subprotocols that end a command with a `Status` in JSON.
 const STATUS_PROTOCOLS: [&[u8]; 2] = [b"v5.channel.k8s.io", b"v4.channel.k8s.io"];
 
-/// The channel of errors.
+/// The WebSocket channel of errors, in binary frames.
 const ERROR_CHANNEL: u8 = 3;
+
+/// The SPDY stream of errors: the first of the client's, since there has been a client.
+const ERROR_STREAM: [u8; 4] = [0, 0, 0, 1];
+
+/// Types of SPDY control frames.
+const SYN_REPLY: u8 = 2;
+const RST_STREAM: u8 = 3;
+const GOAWAY: u8 = 7;
 
 /// Close codes of RFC 6455: all that was to be said has been said; the server goes away.
 const NORMAL: u16 = 1000;
@@ -22,7 +32,16 @@ const REASON: &str = "the gateway is stopping; try again, and another one will a
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     WebSocket { has_status: bool },
-    Spdy,
+    Spdy { has_status: bool },
+}
+
+/// How far the SPDY stream of errors has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ErrorStream {
+    Unopened,
+    Open,
+    /// The upstream has said how the command ended, or ends the tunnel itself.
+    Spent,
 }
 
 /// Follows the frames of one direction.
@@ -34,16 +53,17 @@ pub(super) struct Wire {
     content_left: u64,
     /// Between two parts of one message.
     is_in_message: bool,
+    errors: ErrorStream,
 }
 
 impl Wire {
-    /// `protocol` is what was upgraded to, `chosen` the WebSocket subprotocol.
+    /// `protocol` is what was upgraded to, `chosen` the version of Kubernetes' own protocol in it.
     pub(super) fn new(protocol: &[u8], chosen: Option<&[u8]>) -> Self {
+        let has_status = chosen.is_some_and(|it| STATUS_PROTOCOLS.contains(&it));
         let framing = if protocol.eq_ignore_ascii_case(b"websocket") {
-            let has_status = chosen.is_some_and(|it| STATUS_PROTOCOLS.contains(&it));
             Framing::WebSocket { has_status }
         } else {
-            Framing::Spdy
+            Framing::Spdy { has_status }
         };
         Wire {
             framing,
@@ -51,6 +71,7 @@ impl Wire {
             head_seen: 0,
             content_left: 0,
             is_in_message: false,
+            errors: ErrorStream::Unopened,
         }
     }
 
@@ -85,10 +106,18 @@ impl Wire {
     fn content(&mut self) -> Option<u64> {
         let seen = self.head.get(..self.head_seen)?;
         match self.framing {
-            Framing::Spdy => match seen {
-                [_, _, _, _, _, a, b, c] => Some(u64::from(u32::from_be_bytes([0, *a, *b, *c]))),
-                _ => None,
-            },
+            Framing::Spdy { .. } => {
+                let (head, length) = seen.split_first_chunk::<5>()?;
+                let [a, b, c] = *length else { return None };
+                let length = u64::from(u32::from_be_bytes([0, a, b, c]));
+                self.errors = match (*head, self.errors) {
+                    ([0x80, _, 0, SYN_REPLY, _], ErrorStream::Unopened) => ErrorStream::Open,
+                    ([0x80, _, 0, RST_STREAM | GOAWAY, _], _) => ErrorStream::Spent,
+                    ([a, b, c, d, _], _) if [a, b, c, d] == ERROR_STREAM => ErrorStream::Spent,
+                    (_, errors) => errors,
+                };
+                Some(length)
+            }
             Framing::WebSocket { .. } => {
                 let (&first, &second) = (seen.first()?, seen.get(1)?);
                 let wide = match second & 0x7f {
@@ -118,22 +147,29 @@ impl Wire {
     /// What is sent before the tunnel is closed; to be sent between two frames.
     pub(super) fn farewell(&self) -> Vec<u8> {
         match self.framing {
-            Framing::Spdy => {
-                // A control frame of version 3, type GOAWAY, without flags; eight bytes: no
-                // stream after the last of all is refused, and no fault.
-                let mut frame = vec![0x80, 3, 0, 7, 0, 0, 0, 8];
-                frame.extend_from_slice(&0x7fff_ffff_u32.to_be_bytes());
-                frame.extend_from_slice(&0_u32.to_be_bytes());
-                frame
+            Framing::Spdy { has_status } => {
+                let mut frames = Vec::new();
+                if has_status && self.errors == ErrorStream::Open {
+                    let status = status();
+                    let length = u32::try_from(status.len()).unwrap_or_default();
+                    let [_, length @ ..] = length.to_be_bytes();
+                    frames.extend_from_slice(&ERROR_STREAM);
+                    frames.push(1); // the last of its stream
+                    frames.extend_from_slice(&length);
+                    frames.extend_from_slice(status.as_bytes());
+                }
+                // A control frame of version 3 without flags; eight bytes: no stream after the
+                // last of all is refused, and no fault.
+                frames.extend_from_slice(&[0x80, 3, 0, GOAWAY, 0, 0, 0, 8]);
+                frames.extend_from_slice(&0x7fff_ffff_u32.to_be_bytes());
+                frames.extend_from_slice(&0_u32.to_be_bytes());
+                frames
             }
             Framing::WebSocket { has_status } => {
                 let says_status = has_status && !self.is_in_message;
                 let mut frames = Vec::new();
                 if says_status {
-                    let status = format!(
-                        r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"{REASON}","reason":"ServiceUnavailable","code":503}}"#
-                    );
-                    let content = [&[ERROR_CHANNEL], status.as_bytes()].concat();
+                    let content = [&[ERROR_CHANNEL], status().as_bytes()].concat();
                     push_frame(&mut frames, 0x82, &content);
                 }
                 // A client takes the status for what it is only when the close is an orderly one.
@@ -144,6 +180,13 @@ impl Wire {
             }
         }
     }
+}
+
+/// What went wrong, as Kubernetes says it.
+fn status() -> String {
+    format!(
+        r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"{REASON}","reason":"ServiceUnavailable","code":503}}"#
+    )
 }
 
 /// Appends an unmasked frame of less than 64 KiB.
@@ -214,6 +257,21 @@ mod tests {
             let text = String::from_utf8_lossy(&farewell).into_owned();
             assert_eq!(text.contains(REASON), protocol != b"SPDY/3.1");
             assert_eq!(text.contains("\"code\":503"), chosen.is_some());
+        }
+        let replied = [0x80, 3, 0, SYN_REPLY, 0, 0, 0, 4, 0, 0, 0, 1];
+        let said = [0, 0, 0, 1, 1, 0, 0, 2, b'{', b'}'];
+        for (seen, is_open) in [
+            (&[][..], false), // a stream that is not there
+            (&replied, true),
+            (&[&replied[..], &said].concat(), false), // and nothing more after the last word
+        ] {
+            let mut wire = Wire::new(b"SPDY/3.1", Some(b"v4.channel.k8s.io"));
+            wire.walk(seen);
+            let farewell = wire.farewell();
+            let text = String::from_utf8_lossy(&farewell).into_owned();
+            assert_eq!(text.contains("\"code\":503"), is_open, "{seen:?}");
+            wire.walk(&farewell);
+            assert!(wire.is_between());
         }
         let mut torn = Wire::new(b"websocket", Some(b"v4.channel.k8s.io"));
         torn.walk(&[0x02, 1, 1]);
