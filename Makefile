@@ -38,7 +38,7 @@ fix-fmt: ## format the tree
 	$(CARGO) fmt --all
 
 parts: ## build or find the real parts the suites run against
-	e2e/parts/build.sh kube-apiserver kubectl kube-controller-manager kube-scheduler kwok etcd etcdctl etcdutl benchmark loop protobuf informer nodelet
+	e2e/parts/build.sh kube-apiserver kubectl kubectl-convert kube-controller-manager kube-scheduler kwok etcd etcdctl etcdutl benchmark loop protobuf informer nodelet
 
 bench: ## measure beside peers in one run (needs Go, nginx or haproxy, python3)
 	e2e/bench/run.sh
@@ -46,7 +46,7 @@ bench: ## measure beside peers in one run (needs Go, nginx or haproxy, python3)
 fuzz: ## random inputs for SECONDS= against the parsers, from SEED=
 	SLUICE_FUZZ_SECONDS=$(SECONDS) SLUICE_FUZZ_SEED=$(SEED) $(CARGO) test --locked -p sluice-e2e --test fuzz -- --nocapture
 
-conformance: ## others' suites against the store, PART= to choose (needs Go, hours)
+conformance: ## others' suites against the store and through the gateway, PART= to choose (needs Go, hours)
 	e2e/conformance/run.sh $(PART)
 
 robustness: ## the store under kills and failing disks for SECONDS=, judged by its histories, from SEED=

@@ -63,3 +63,53 @@ own_network() {
 jobs_at_once() {
     if [ -n "$(own_network)" ]; then printf '%s' "${JOBS:-2}"; else printf 1; fi
 }
+
+# in_own_network COMMAND...: with a loopback that nobody else is on, where that can be had.
+in_own_network() {
+    if [ -n "$(own_network)" ]; then
+        # shellcheck disable=SC2016
+        unshare -rn sh -c 'ip link set lo up && exec "$0" "$@"' "$@"
+    else
+        PORT=$((24000 + RANDOM % 4000)) "$@"
+    fi
+}
+
+# behind_the_gateway SUITE PART...: what a suite of one control plane needs, or a skip. KUBECTL, ETCD
+# and so on become the paths; the parts that a suite adds are in MORE_PARTS, as NAME=PART.
+behind_the_gateway() {
+    local suite=$1 tool pair line path
+    shift
+    for tool in jq openssl curl timeout "$@"; do
+        command -v "$tool" >/dev/null || {
+            skip "$suite" "needs $tool"
+            return 1
+        }
+    done
+    for pair in KUBECTL=kubectl ETCD=etcd APISERVER=kube-apiserver CONTROLLERS=kube-controller-manager "${MORE_PARTS[@]}"; do
+        line=$(SLUICE_K8S_VERSION=$KUBERNETES "$ROOT/e2e/parts/build.sh" "${pair#*=}")
+        path=${line#*$'\t'}
+        [ -x "$path" ] || {
+            skip "$suite" "${path#SKIPPED$'\t'}"
+            return 1
+        }
+        export "${pair%%=*}=$path"
+    done
+}
+
+# judge SUITE RESULTS BASELINE: a line of the summary. RESULTS begin with verdict and test, BASELINE
+# is what the tests did without the gateway, in the same columns; whatever passes there passes here,
+# and without RUN is there.
+judge() {
+    local suite=$1 worse passed failed skipped
+    worse=$(awk -F'\t' -v whole="${RUN:+no}" '/^#/ { next }
+        NR == FNR { if ($1 == "PASS") base[$2] = 1; next }
+        $1 != "PASS" && $2 in base { print $1 "\t" $2 "\t" $NF }
+        { delete base[$2] }
+        END { if (whole != "no") for (test in base) print "MISSING\t" test }' "$3" "$2")
+    passed=$(grep -c '^PASS' "$2") failed=$(grep -c . <<<"$worse") skipped=$(grep -c '^SKIP' "$2")
+    printf '%s\t%s\t%s\t%s\t0\n' "$suite" "$passed" "$failed" "$skipped" >>"$SUMMARY"
+    [ -z "$worse" ] && [ "$passed" -gt 0 ] && return
+    say "$suite: passes without the gateway and did not here:"
+    say "$worse"
+    return 1
+}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs suites that others wrote against `sluice metastore serve`, each pinned to a version, and
-# compares the outcome with what the same suite did on etcd.
+# Runs suites that others wrote against `sluice metastore serve` and through the gateway, each pinned
+# to a version, and compares the outcome with what the same suite did on etcd or without the gateway.
 #
 # usage: run.sh [SUITE...]        default: all
 # suites: k8s-storage   Kubernetes' storage tests 0.36.2 and 0.37.2 (store and watch cache)
@@ -8,23 +8,25 @@
 #         etcd-common   etcd's tests/common 3.7.3 by the real etcdctl
 #         etcd-e2e      etcd's tests/e2e 3.7.3 by the real etcdctl, etcdutl and curl
 #         etcd-integration  etcd's tests of its Go client and of the gRPC API 3.7.3
+#         kubectl       Kubernetes' suite of kubectl 1.36.2 through the gateway
 #         plane         whole control planes 1.36.2, 1.35.4 and 1.37.2, with kwok's nodes
 #
 # SLUICE=PATH  the binary to test (built for release otherwise)    JOBS=2   tests at once
 # RUN=REGEX    only tests whose name matches                       OUT=DIR  results and logs
 # ROUNDS=3 SECONDS_EACH=20 SEED=1  of etcd-robustness
+# WAYS="token certificate"         by what credential, of kubectl
 #
-# Exit: 0 all that passes on etcd passed, or is excepted with a reason; 1 something did not; 2 a
+# Exit: 0 all that passes without us passed, or is excepted with a reason; 1 something did not; 2 a
 # suite could not run although this machine has Go.
 set -uo pipefail
 # shellcheck source=e2e/conformance/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 suites=("$@")
-[ $# -gt 0 ] || suites=(k8s-storage etcd-robustness etcd-common etcd-e2e etcd-integration plane)
+[ $# -gt 0 ] || suites=(k8s-storage etcd-robustness etcd-common etcd-e2e etcd-integration kubectl plane)
 for suite in "${suites[@]}"; do
     case $suite in
-    k8s-storage | etcd-robustness | etcd-common | etcd-e2e | etcd-integration | plane) ;;
+    k8s-storage | etcd-robustness | etcd-common | etcd-e2e | etcd-integration | kubectl | plane) ;;
     *)
         say "unknown suite: $suite (see $0)"
         exit 2

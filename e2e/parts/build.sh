@@ -6,7 +6,7 @@
 #
 # usage: build.sh PART...
 # parts: kube-apiserver kubectl kube-controller-manager kube-scheduler kwok etcd etcdctl etcdutl
-#        benchmark
+#        benchmark kubectl-convert
 #        loop protobuf informer (the suites' own clients, from e2e/clients)
 #        nodelet (a kubelet's streams, from e2e/nodelet)
 # Another Kubernetes: SLUICE_K8S_VERSION=1.37.2 build.sh kube-apiserver
@@ -141,7 +141,7 @@ k8s_ldflags() {
 
 for part in "$@"; do
     case $part in
-    kube-apiserver | kubectl | kube-controller-manager | kube-scheduler)
+    kube-apiserver | kubectl | kubectl-convert | kube-controller-manager | kube-scheduler)
         build_part "$part" "$K8S_VERSION" kubernetes_module "k8s.io/kubernetes/cmd/$part" "$(k8s_ldflags)" ;;
     etcd) build_part etcd "$ETCD_VERSION" etcd_module go.etcd.io/etcd/server/v3 "" ;;
     etcdctl) build_part etcdctl "$ETCD_VERSION" etcd_module go.etcd.io/etcd/etcdctl/v3 "" ;;

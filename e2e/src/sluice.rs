@@ -43,6 +43,23 @@ pub fn run(args: &[&str]) -> Output {
         .expect("sluice starts")
 }
 
+/// A task that panics takes its stream along and nobody else, unless the build aborts: clients may
+/// have all they asked for by then, and a test would pass over what ends the process as released.
+///
+/// # Panics
+/// When this log of a `sluice` tells of a panic.
+pub fn without_panic(log: &Path) {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let told = text.find("panicked at").and_then(|at| text.get(at..));
+    let told: Option<Vec<&str>> = told.map(|told| told.lines().take(40).collect());
+    assert!(
+        told.is_none(),
+        "{} tells of a panic: {}",
+        log.display(),
+        told.unwrap_or_default().join("\n")
+    );
+}
+
 /// A `sluice run` that can be killed and started again with the same file.
 pub struct Gateway {
     dir: PathBuf,
@@ -140,5 +157,13 @@ impl Gateway {
     /// The process, while it runs.
     pub fn process(&mut self) -> Option<&mut Process> {
         self.process.as_mut()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            without_panic(&self.dir.join("sluice.log"));
+        }
     }
 }
