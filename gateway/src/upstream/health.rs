@@ -1,7 +1,8 @@
 //! Asks each endpoint by itself whether it is ready, on a connection of its own, so that neither
 //! a full pool nor a slow list makes a probe fail. The first probe goes out at once and decides
 //! alone; afterwards it takes `rise` good or `fall` bad ones in a row. 401 and 403 mean that the
-//! gateway's credential does not allow a judgement: the endpoint keeps its traffic.
+//! gateway's credential does not allow a judgement: the endpoint keeps its traffic. One that was
+//! down does not get it back by them: see [`REFUSALS_MIN`].
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
@@ -22,6 +23,11 @@ use crate::clock;
 
 /// A probe's answer is a word; with `?verbose` it is a page.
 const ANSWER_MAX: usize = 64 * 1024;
+
+/// A kube-apiserver that starts refuses everybody until it has read its roles: 403 for seconds,
+/// from an authorizer that knows nobody yet. So it takes that many refusals in a row, a minute's at
+/// the usual interval, until those of an endpoint that was down are about the credential.
+const REFUSALS_MIN: u32 = 60;
 
 /// What probes say of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,12 +83,16 @@ impl Standing {
 struct Judge {
     state: ProbeState,
     against: u32,
+    refusals: u32,
 }
 
 impl Judge {
     /// Takes in one probe's verdict; true when the state has changed.
     fn observe(&mut self, verdict: ProbeState, spec: &HealthSpec) -> bool {
-        if verdict == self.state {
+        let refused = verdict == ProbeState::Unjudged;
+        self.refusals = if refused { self.refusals + 1 } else { 0 };
+        let is_starting = self.state == ProbeState::Unready && refused;
+        if verdict == self.state || (is_starting && self.refusals < REFUSALS_MIN) {
             self.against = 0;
             return false;
         }
@@ -97,6 +107,7 @@ impl Judge {
         }
         self.state = verdict;
         self.against = 0;
+        self.refusals = 0;
         true
     }
 }
@@ -106,6 +117,7 @@ pub(super) async fn watch_over(endpoint: Arc<Endpoint>, cluster: Weak<Cluster>) 
     let mut judge = Judge {
         state: ProbeState::Unprobed,
         against: 0,
+        refusals: 0,
     };
     let mut connection = None;
     loop {
@@ -123,8 +135,7 @@ pub(super) async fn watch_over(endpoint: Arc<Endpoint>, cluster: Weak<Cluster>) 
                 reason,
                 "endpoint changed"
             );
-            let was = endpoint.standing.get();
-            if was == ProbeState::Unready && judge.state == ProbeState::Ready {
+            if endpoint.standing.get() == ProbeState::Unready {
                 endpoint.pace.come_back(clock::now());
             }
             endpoint.standing.set(judge.state);
@@ -218,13 +229,20 @@ mod tests {
     use super::*;
     use ProbeState::{Ready, Unjudged, Unprobed, Unready};
 
+    fn judge_after(state: ProbeState, verdicts: &[ProbeState]) -> ProbeState {
+        let mut judge = Judge {
+            state,
+            against: 0,
+            refusals: 0,
+        };
+        for verdict in verdicts {
+            judge.observe(*verdict, &HealthSpec::default()); // rise 2, fall 2
+        }
+        judge.state
+    }
+
     #[test]
     fn states_change_after_rise_and_fall() {
-        let spec = HealthSpec::default(); // rise 2, fall 2
-        let mut judge = Judge {
-            state: Unprobed,
-            against: 0,
-        };
         let steps = [
             (Ready, Ready), // the first decides alone
             (Unready, Ready),
@@ -235,9 +253,24 @@ mod tests {
             (Ready, Ready),
             (Unjudged, Unjudged),
         ];
-        for (step, (verdict, expected)) in steps.into_iter().enumerate() {
-            judge.observe(verdict, &spec);
-            assert_eq!(judge.state, expected, "step {step}");
+        let verdicts = steps.map(|(verdict, _)| verdict);
+        for (step, (_, expected)) in steps.into_iter().enumerate() {
+            let state = judge_after(Unprobed, verdicts.get(..=step).unwrap());
+            assert_eq!(state, expected, "step {step}");
         }
+    }
+
+    #[test]
+    fn a_refusal_of_an_apiserver_that_starts_does_not_let_it_in() {
+        // As seen of one that was killed: no connection, 403, 500, 200.
+        let starting = [Unready, Unjudged, Unjudged, Unready, Unjudged, Ready];
+        assert_eq!(judge_after(Unready, &starting), Unready);
+        let ready = [&starting[..], &[Ready]].concat();
+        assert_eq!(judge_after(Unready, &ready), Ready);
+        // What is refused for good is the credential's fault.
+        let refused = [Unjudged; REFUSALS_MIN as usize];
+        assert_eq!(judge_after(Unready, &refused), Unjudged);
+        assert_eq!(judge_after(Unready, &refused[1..]), Unready);
+        assert_eq!(judge_after(Unprobed, &[Unjudged]), Unjudged);
     }
 }
