@@ -5,6 +5,7 @@
 
 pub mod apiserver;
 pub mod client;
+pub mod component;
 pub mod dev;
 pub mod etcd;
 pub mod fake;
@@ -17,8 +18,10 @@ pub mod pki;
 pub mod plane;
 pub mod ports;
 pub mod process;
+pub mod renewals;
 pub mod robust;
 pub mod site;
 pub mod sluice;
 pub mod stack;
 pub mod store;
+pub mod workload;

@@ -8,14 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::apiserver::{Apiserver, ClusterPki, Storage};
 use crate::client::Client;
-use crate::kubectl::{Credential, Kubectl};
+use crate::component::{Component, Kit, holder};
+use crate::kubectl::Kubectl;
 use crate::parts::Parts;
 use crate::pki::{Authority, Leaf};
-use crate::process::{Process, eventually};
+use crate::process::eventually;
 use crate::store::Store;
 
 /// The parts a plane is made of, as `build.sh` names them.
@@ -44,15 +43,6 @@ pub struct PlaneOptions {
     pub store_flags: Vec<String>,
     /// How long a leader's lease lasts; it gives up after 4/5 of it and renews each 1/10.
     pub lease: Duration,
-}
-
-/// A part that is a client of the apiservers.
-pub struct Component {
-    name: String,
-    dir: PathBuf,
-    binary: PathBuf,
-    args: Vec<String>,
-    process: Option<Process>,
 }
 
 /// All parts, with their files in one directory.
@@ -99,22 +89,23 @@ impl Plane {
                 Apiserver::new(&name, parts, dir, &pki, &storage, flags)
             })
             .collect();
-        let files = Files {
+        let kit = Kit {
             parts,
             dir,
             pki: &pki,
             lease: options.lease,
+            qps: None,
         };
-        let of = |n: usize| apiservers.iter().cycle().nth(n).expect("an apiserver");
-        let managers = (0..options.managers).map(|n| files.manager(n, of(n)));
-        let kubectl = apiservers.iter().map(|one| files.kubectl(one));
+        let of = |n: usize| kit.direct(apiservers.iter().cycle().nth(n).expect("an apiserver"));
+        let managers = (0..options.managers).map(|n| kit.manager(n, of(n)));
+        let kubectl = apiservers.iter().map(|one| kit.kubectl(kit.direct(one)));
         Plane {
             dir: dir.to_owned(),
             store_client: Client::new(store.port, &own.ca, Some(&client)),
             store_access: (own.ca.clone(), client),
             managers: managers.collect(),
-            scheduler: files.scheduler(of(1)),
-            kwok: files.kwok(of(0)),
+            scheduler: kit.scheduler(of(1)),
+            kwok: kit.kwok(of(0)),
             kubectl: kubectl.collect(),
             store,
             apiservers,
@@ -204,138 +195,5 @@ impl Plane {
             .chain([&mut self.scheduler, &mut self.kwok]);
         ended.extend(others.filter_map(|one| one.has_ended().then(|| one.name.clone())));
         ended
-    }
-}
-
-/// Who holds a lease of `kube-system`, and how often it has changed hands.
-///
-/// # Errors
-/// When nobody does, or it cannot be read.
-pub async fn holder(client: &Client, lease: &str) -> Result<(String, u64), String> {
-    let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{lease}");
-    let answer = client.once("GET", &path, "").await;
-    let lease = answer.map_err(|e| e.to_string())?.json();
-    let spec = lease.get("spec").unwrap_or(&Value::Null);
-    match spec.get("holderIdentity").and_then(Value::as_str) {
-        Some(who) if !who.is_empty() => {
-            let changes = spec.get("leaseTransitions").and_then(Value::as_u64);
-            Ok((who.to_owned(), changes.unwrap_or_default()))
-        }
-        _ => Err(format!("nobody holds it: {lease}")),
-    }
-}
-
-impl Component {
-    /// Starts it without waiting for anything.
-    pub fn start(&mut self) {
-        let mut command = Command::new(&self.binary);
-        // None of the machine's own settings.
-        command.env_clear().env("HOME", &self.dir).args(&self.args);
-        self.process = Some(Process::start(&self.name, &self.dir, &mut command));
-    }
-
-    /// Ends it with SIGKILL.
-    pub fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            process.kill();
-        }
-    }
-
-    /// Whether it was started and has ended by itself.
-    pub fn has_ended(&mut self) -> bool {
-        self.process.as_mut().is_some_and(Process::has_ended)
-    }
-
-    /// The next start is of another version's binary.
-    pub fn change_version(&mut self, parts: &Parts) {
-        let name = self.binary.file_name().expect("a file").to_string_lossy();
-        self.binary = parts.path(&name).to_owned();
-    }
-}
-
-/// What the parts' arguments and kubeconfigs are written from.
-struct Files<'a> {
-    parts: &'a Parts,
-    dir: &'a Path,
-    pki: &'a ClusterPki,
-    lease: Duration,
-}
-
-impl Files<'_> {
-    fn kubeconfig(&self, name: &str, user: &Leaf, apiserver: &Apiserver) -> Kubectl {
-        let ca = &self.pki.authority.ca;
-        let who = Credential::Certificate(user);
-        Kubectl::new(self.parts, self.dir, name, apiserver.port, ca, &who)
-    }
-
-    fn kubectl(&self, apiserver: &Apiserver) -> Kubectl {
-        let name = format!("admin-{}", apiserver.port);
-        self.kubeconfig(&name, &self.pki.admin, apiserver)
-    }
-
-    fn component(&self, name: &str, part: &str, args: Vec<String>) -> Component {
-        Component {
-            name: name.to_owned(),
-            dir: self.dir.to_owned(),
-            binary: self.parts.path(part).to_owned(),
-            args,
-            process: None,
-        }
-    }
-
-    fn election(&self) -> [String; 5] {
-        [
-            // Says why a lease was not renewed.
-            "--v=2".to_owned(),
-            "--leader-elect=true".to_owned(),
-            format!("--leader-elect-lease-duration={:?}", self.lease),
-            format!("--leader-elect-renew-deadline={:?}", self.lease * 4 / 5),
-            format!("--leader-elect-retry-period={:?}", self.lease / 10),
-        ]
-    }
-
-    fn manager(&self, n: usize, apiserver: &Apiserver) -> Component {
-        let user = "system:kube-controller-manager";
-        let name = format!("controller-manager-{n}");
-        let leaf = self.pki.authority.issue(user, &[], &[]);
-        let config = self.kubeconfig(&name, &leaf, apiserver).config;
-        let mut args = vec![
-            format!("--kubeconfig={}", config.display()),
-            format!(
-                "--service-account-private-key-file={}",
-                self.pki.service_accounts.key.display()
-            ),
-            format!("--root-ca-file={}", self.pki.authority.ca.display()),
-            "--use-service-account-credentials=true".to_owned(),
-            // Its own port serves nothing that a test asks for.
-            "--secure-port=0".to_owned(),
-        ];
-        args.extend(self.election());
-        self.component(&name, "kube-controller-manager", args)
-    }
-
-    fn scheduler(&self, apiserver: &Apiserver) -> Component {
-        let leaf = self.pki.authority.issue("system:kube-scheduler", &[], &[]);
-        let config = self.kubeconfig("scheduler", &leaf, apiserver).config;
-        let mut args = vec![
-            format!("--kubeconfig={}", config.display()),
-            "--secure-port=0".to_owned(),
-        ];
-        args.extend(self.election());
-        self.component("scheduler", "kube-scheduler", args)
-    }
-
-    fn kwok(&self, apiserver: &Apiserver) -> Component {
-        let config = self.kubeconfig("kwok", &self.pki.admin, apiserver).config;
-        let stages = Path::new(env!("CARGO_MANIFEST_DIR")).join("parts/stages.yaml");
-        let args = vec![
-            format!("--kubeconfig={}", config.display()),
-            format!("--config={}", stages.display()),
-            "--manage-all-nodes=true".to_owned(),
-            // As a kubelet's: renewed each 10 s.
-            "--node-lease-duration-seconds=40".to_owned(),
-            "--node-ip=127.0.0.1".to_owned(),
-        ];
-        self.component("kwok", "kwok", args)
     }
 }

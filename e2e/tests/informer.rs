@@ -4,15 +4,12 @@
 //! The informers, their writers and the comparison are `clients/informer`; this suite kills.
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-use sluice_e2e::client::Client;
+use serde_json::json;
 use sluice_e2e::dev::Dev;
 use sluice_e2e::parts::Parts;
-use sluice_e2e::process::{Process, eventually};
+use sluice_e2e::workload::{define_gadgets, ended_well, informer, make, written};
 
 /// How long anything that is waited for may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -35,7 +32,15 @@ async fn informers_live_through_kills_and_hold_what_a_fresh_list_says() {
     for (space, streams) in modes {
         let object = json!({"metadata": {"name": space}});
         make(&dev.client(), "/api/v1/namespaces", &object).await;
-        clients.push(start(&parts, home.path(), &dev, space, streams));
+        let config = dev.dir.join("kubeconfig");
+        clients.push(informer(
+            &parts,
+            home.path(),
+            &config,
+            space,
+            streams,
+            WRITES,
+        ));
     }
     for kill in 1..=KILLS {
         for client in &clients {
@@ -46,66 +51,12 @@ async fn informers_live_through_kills_and_hold_what_a_fresh_list_says() {
     }
     for (client, (space, _)) in clients.iter_mut().zip(modes) {
         let started = Instant::now();
-        let status = client.wait_exit(2 * LIMIT);
-        let said = client.log_tail(6);
-        assert!(status.success(), "{space}: {said}");
+        let asked = ended_well(client);
         println!(
-            "{space}, {:?} after the last kill: {said}",
+            "{space}, {:?} after the last kill: {asked:?}",
             started.elapsed()
         );
-        let (streamed, failures) = (count(&said, "streamed="), count(&said, "failures="));
-        assert_eq!(streamed > 0, space == "streamed", "{space}: {said}");
-        assert!(failures > 0, "no kill was felt: {said}");
+        assert_eq!(asked.streamed > 0, space == "streamed", "{space}");
+        assert!(asked.failures > 0, "no kill was felt");
     }
-}
-
-fn start(parts: &Parts, home: &Path, dev: &Dev, space: &str, streams: &str) -> Process {
-    let mut command = Command::new(parts.path("informer"));
-    command
-        .env("KUBE_FEATURE_WatchListClient", streams)
-        .arg(format!(
-            "-kubeconfig={}",
-            dev.dir.join("kubeconfig").display()
-        ))
-        .arg(format!("-namespace={space}"))
-        .arg(format!("-writes={WRITES}"));
-    Process::start(space, home, &mut command)
-}
-
-async fn written(client: &Process, wanted: usize) {
-    let what = format!("{} to have {wanted} writes", client.log.display());
-    eventually(&what, LIMIT, || async {
-        let said = std::fs::read_to_string(&client.log).unwrap();
-        let line = format!("written {wanted}\n");
-        said.contains(&line).then_some(()).ok_or(said)
-    })
-    .await;
-}
-
-fn count(said: &str, name: &str) -> u64 {
-    let rest = said.split(name).nth(1).unwrap_or_default();
-    let digits = rest.split_whitespace().next().unwrap_or_default();
-    digits.parse().unwrap_or_default()
-}
-
-async fn make(client: &Client, path: &str, object: &Value) {
-    let answer = client.once("POST", path, object.to_string()).await;
-    let answer = answer.unwrap();
-    assert_eq!(answer.status, 201, "{:?}", answer.json());
-}
-
-async fn define_gadgets(client: &Client) {
-    let schema = json!({"type": "object", "properties": {
-        "spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}});
-    let object = json!({
-        "metadata": {"name": "gadgets.example.com"},
-        "spec": {
-            "group": "example.com", "scope": "Namespaced",
-            "names": {"plural": "gadgets", "kind": "Gadget"},
-            "versions": [{"name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": schema}}],
-        },
-    });
-    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    make(client, path, &object).await;
 }

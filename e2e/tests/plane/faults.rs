@@ -1,31 +1,25 @@
 //! What must go on while the store or a leader is killed: watches without a gap and without new
 //! lists, leases that do not lapse, and controllers that take over.
 
-use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
-use sluice_e2e::kubectl::Kubectl;
+use sluice_e2e::component::{self, ELECTIONS, holder};
 use sluice_e2e::parts::Parts;
-use sluice_e2e::plane::{Plane, holder};
-use sluice_e2e::process::{Process, eventually};
+use sluice_e2e::plane::Plane;
+use sluice_e2e::process::eventually;
+use sluice_e2e::workload::{ended_well, informer, written};
 
 use crate::LIMIT;
 use crate::work::running;
 
-const ELECTIONS: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
 /// Writes of each informer client, and how many of them before each kill.
-const WRITES: usize = 900;
+pub(crate) const WRITES: usize = 900;
 const KILLS: usize = 2;
 const BETWEEN_KILLS: usize = 300;
 
-/// Who leads, and how often each lease has changed hands.
+/// As [`component::leaders`], by the first apiserver.
 pub(crate) async fn leaders(plane: &Plane) -> Vec<(String, u64)> {
-    let mut all = Vec::new();
-    for lease in ELECTIONS {
-        all.push(holder(&plane.apiservers[0].direct, lease).await.unwrap());
-    }
-    all
+    component::leaders(&plane.apiservers[0].direct).await
 }
 
 /// client-go's informers, streaming their lists and not, see every change over the kills; the
@@ -36,8 +30,8 @@ pub(crate) async fn the_store_is_killed_under_informers(parts: &Parts, plane: &m
     for (n, streams) in ["true", "false"].into_iter().enumerate() {
         let space = format!("informed-{n}");
         plane.kubectl[n].ok(&["create", "namespace", &space]);
-        let kubectl = &plane.kubectl[n];
-        clients.push(informer(parts, &plane.dir, kubectl, &space, streams));
+        let config = &plane.kubectl[n].config;
+        clients.push(informer(parts, &plane.dir, config, &space, streams, WRITES));
     }
     for kill in 1..=KILLS {
         for client in &clients {
@@ -49,11 +43,7 @@ pub(crate) async fn the_store_is_killed_under_informers(parts: &Parts, plane: &m
         println!("the store took connections {down:?} after its kill");
     }
     for client in &mut clients {
-        let status = client.wait_exit(LIMIT);
-        let said = client.log_tail(6);
-        assert!(status.success(), "{said}");
-        let last = said.lines().last().unwrap_or_default();
-        println!("informers: {last}");
+        println!("informers: {:?}", ended_well(client));
     }
     let replicas = ["scale", "deployment/web", "--replicas=5"];
     plane.kubectl[0].ok(&replicas);
@@ -61,33 +51,6 @@ pub(crate) async fn the_store_is_killed_under_informers(parts: &Parts, plane: &m
     let after = (leaders(plane).await, filled(plane).await);
     assert_eq!(before, after, "leaders, and times the caches were filled");
     assert_eq!(plane.ended(), Vec::<String>::new(), "parts that ended");
-}
-
-/// client-go's informers beside writers of what they watch; ends well when they saw all of it.
-pub(crate) fn informer(
-    parts: &Parts,
-    home: &Path,
-    kubectl: &Kubectl,
-    space: &str,
-    streams: &str,
-) -> Process {
-    let mut command = Command::new(parts.path("informer"));
-    command
-        .env("KUBE_FEATURE_WatchListClient", streams)
-        .arg(format!("-kubeconfig={}", kubectl.config.display()))
-        .arg(format!("-namespace={space}"))
-        .arg(format!("-writes={WRITES}"));
-    Process::start(space, home, &mut command)
-}
-
-pub(crate) async fn written(client: &Process, wanted: usize) {
-    let what = format!("{} to have {wanted} writes", client.log.display());
-    eventually(&what, LIMIT, || async {
-        let said = std::fs::read_to_string(&client.log).unwrap();
-        let line = format!("written {wanted}\n");
-        said.contains(&line).then_some(()).ok_or(said)
-    })
-    .await;
 }
 
 /// How often each apiserver filled its caches from the store: a watch that resumes is no reason to.

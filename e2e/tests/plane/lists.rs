@@ -10,8 +10,7 @@ use sluice_e2e::apiserver::Apiserver;
 use sluice_e2e::client::Client;
 use sluice_e2e::lines::Lines;
 use sluice_e2e::plane::Plane;
-
-use crate::work::make;
+use sluice_e2e::workload::make;
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const LISTS: usize = 100;

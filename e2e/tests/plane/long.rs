@@ -1,20 +1,18 @@
 //! The long tier: minutes of kills, an upgrade over three minor versions, and many nodes. It runs
 //! where `SLUICE_PLANE_SECONDS` says for how long.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-use sluice_e2e::client::{Client, Http2};
+use serde_json::json;
+use sluice_e2e::client::Client;
 use sluice_e2e::parts::Parts;
 use sluice_e2e::plane::{PARTS, Plane, PlaneOptions};
 use sluice_e2e::process::eventually;
-use tokio::task::JoinHandle;
+use sluice_e2e::renewals::{Renewals, Seen};
+use sluice_e2e::workload::{ended_well, informer, make, written};
 
-use crate::faults::{filled, informer, leaders, written};
-use crate::work::{make, nodes_become_ready, running};
+use crate::faults::{WRITES, filled, leaders};
+use crate::work::{nodes_become_ready, running};
 use crate::{Clock, LIMIT, lists, options, parts, storage, work};
 
 const BETWEEN_KILLS: Duration = Duration::from_secs(20);
@@ -22,6 +20,8 @@ const BETWEEN_KILLS: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(15);
 /// A node is lost when its lease was not renewed for this long.
 const NODE_LEASE: Duration = Duration::from_secs(40);
+/// Lists from an apiserver's cache, which answers while the store does not.
+const CACHED: &str = "resourceVersion=0";
 /// Each apiserver compares its caches with the store every 5 to 7.5 minutes.
 const CHECKED_AFTER: Duration = Duration::from_mins(10);
 /// The oldest version comes first; the step to each is one minor version. Others by
@@ -56,7 +56,7 @@ async fn leases_hold_while_the_store_is_killed_each_20_seconds() {
     nodes_become_ready(&plane, 20).await;
     work::deployments_roll(&plane).await;
     let before = (leaders(&plane).await, filled(&plane).await);
-    let watched = Renewals::watch(&plane.apiservers[1].direct);
+    let watched = Renewals::watch(&plane.apiservers[1].direct, CACHED);
     let began = Instant::now();
     let (mut kills, mut longest) = (0, Duration::ZERO);
     while began.elapsed() < length {
@@ -71,28 +71,34 @@ async fn leases_hold_while_the_store_is_killed_each_20_seconds() {
         running(&plane, &format!("web:{}", kills + 2), 7).await;
         tokio::time::sleep(BETWEEN_KILLS.saturating_sub(killed.elapsed())).await;
     }
-    let (renewals, unready) = watched.stop().await;
+    let seen = watched.stop().await;
     println!(
         "{kills} kills in {:?}, writes taken again after at most {longest:?}",
         began.elapsed()
     );
-    for (lease, (count, worst)) in renewals
-        .iter()
-        .filter(|(lease, _)| !lease.contains("node-"))
-    {
-        println!("{lease}: {count} renewals, at most {worst:?} apart");
-        assert!(*count > 10 && *worst < LEASE * 4 / 5, "{lease}: {worst:?}");
+    for (lease, renewed) in seen.of_leaders() {
+        println!("{lease}: {renewed:?}");
+        let worst = renewed.apart_max;
+        assert!(renewed.count > 10 && worst < LEASE * 4 / 5, "{lease}");
     }
-    let nodes = renewals.iter().filter(|(lease, _)| lease.contains("node-"));
-    let worst = nodes.clone().map(|(_, (_, worst))| *worst).max().unwrap();
-    println!("{} nodes' leases: at most {worst:?} apart", nodes.count());
-    assert!(worst < NODE_LEASE, "a node's lease: {worst:?}");
-    assert_eq!(unready, Vec::<String>::new(), "nodes that were not ready");
+    nodes_were_kept(&seen);
     let after = (leaders(&plane).await, filled(&plane).await);
     assert_eq!(before, after, "leaders, and times the caches were filled");
     checks_found_nothing(&plane, length).await;
     assert_eq!(plane.ended(), Vec::<String>::new(), "parts that ended");
     storage::logs_are_clean(&plane);
+}
+
+/// No node's lease ran out, and none was not ready.
+fn nodes_were_kept(seen: &Seen) {
+    let (count, worst) = (seen.of_nodes().len(), seen.nodes_apart_max());
+    println!("{count} nodes' leases: at most {worst:?} apart");
+    assert!(count > 0 && worst < NODE_LEASE, "a node's lease: {worst:?}");
+    assert_eq!(
+        seen.unready,
+        Vec::<String>::new(),
+        "nodes that were not ready"
+    );
 }
 
 /// Waits until a write is taken.
@@ -118,80 +124,6 @@ async fn checks_found_nothing(plane: &Plane, length: Duration) {
             good > 0.0 || length < CHECKED_AFTER,
             "no check in {length:?}"
         );
-    }
-}
-
-/// How often each lease was renewed, and the longest time between two renewals that were seen.
-type Seen = BTreeMap<String, (usize, Duration)>;
-
-/// Looks at every lease and node until told to stop.
-struct Renewals {
-    stop: Arc<AtomicBool>,
-    task: JoinHandle<(Seen, Vec<String>)>,
-}
-
-impl Renewals {
-    fn watch(client: &Client) -> Renewals {
-        let stop: Arc<AtomicBool> = Arc::default();
-        let task = tokio::spawn(look(client.clone(), Arc::clone(&stop)));
-        Renewals { stop, task }
-    }
-
-    async fn stop(self) -> (Seen, Vec<String>) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.task.await.unwrap()
-    }
-}
-
-async fn look(client: Client, stop: Arc<AtomicBool>) -> (Seen, Vec<String>) {
-    let connection = client.http2().await.unwrap();
-    let mut last: BTreeMap<String, (String, Instant)> = BTreeMap::new();
-    let (mut seen, mut unready) = (Seen::new(), Vec::new());
-    while !stop.load(Ordering::Relaxed) {
-        // From the cache, which answers while the store does not.
-        let path = "/apis/coordination.k8s.io/v1/leases?resourceVersion=0";
-        for lease in items(&connection, path).await {
-            let name = lease["metadata"]["name"].as_str().unwrap().to_owned();
-            // Of the apiservers: they are two of one machine's name and take it from each other.
-            if name.starts_with("apiserver-") {
-                continue;
-            }
-            let renewed = lease["spec"]["renewTime"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned();
-            let now = Instant::now();
-            let before = last.entry(name.clone()).or_insert((renewed.clone(), now));
-            let entry = seen.entry(name).or_default();
-            if before.0 != renewed {
-                entry.0 += 1;
-                entry.1 = entry.1.max(now - before.1);
-                *before = (renewed, now);
-            }
-        }
-        for node in items(&connection, "/api/v1/nodes?resourceVersion=0").await {
-            let conditions = node["status"]["conditions"].as_array();
-            let ready = conditions
-                .into_iter()
-                .flatten()
-                .find(|c| c["type"] == "Ready");
-            if ready.is_none_or(|c| c["status"] != "True") {
-                unready.push(node["metadata"]["name"].to_string());
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(250)).await;
-    }
-    (seen, unready)
-}
-
-/// Nothing while the apiserver has nothing to say.
-async fn items(connection: &Http2, path: &str) -> Vec<Value> {
-    match connection.send("GET", path, "").await {
-        Ok(answer) if answer.status == 200 => answer.json()["items"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default(),
-        _ => Vec::new(),
     }
 }
 
@@ -251,7 +183,8 @@ async fn upgrade(plane: &mut Plane, parts: &Parts, version: &str) {
     for (n, streams) in (0..plane.apiservers.len()).zip(["true", "false"]) {
         let space = format!("upgraded-{n}-to-{}", version.replace('.', "-"));
         plane.kubectl[n].ok(&["create", "namespace", &space]);
-        let mut client = informer(parts, &plane.dir, &plane.kubectl[n], &space, streams);
+        let config = &plane.kubectl[n].config;
+        let mut client = informer(parts, &plane.dir, config, &space, streams, WRITES);
         written(&client, 100).await;
         plane.apiservers[n].terminate();
         plane.apiservers[n].change_version(parts);
@@ -264,10 +197,7 @@ async fn upgrade(plane: &mut Plane, parts: &Parts, version: &str) {
         let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap());
         let other = &plane.apiservers[1 - n].direct;
         assert_eq!(other.once("GET", &path, "").await.unwrap().json(), made);
-        let status = client.wait_exit(LIMIT);
-        let said = client.log_tail(6);
-        assert!(status.success(), "{said}");
-        println!("informers: {}", said.lines().last().unwrap_or_default());
+        println!("informers: {:?}", ended_well(&mut client));
     }
     for component in plane.managers.iter_mut().chain([&mut plane.scheduler]) {
         component.kill();
@@ -307,26 +237,14 @@ async fn a_cluster_of_many_nodes_fits() {
     plane.kubectl[0].ok(&["create", "deployment", "web", "--image=web:1", &replicas]);
     running(&plane, "web:1", nodes * 2).await;
     clock.lap(&format!("{} pods run", nodes * 2));
-    let watched = Renewals::watch(&plane.apiservers[1].direct);
+    let watched = Renewals::watch(&plane.apiservers[1].direct, CACHED);
     let began = Instant::now();
     let mut before = sample(&plane).await;
     while began.elapsed() < length {
         tokio::time::sleep(Duration::from_secs(20)).await;
         before = report(&plane, before).await;
     }
-    let (renewals, unready) = watched.stop().await;
-    let of_nodes = renewals.iter().filter(|(lease, _)| lease.contains("node-"));
-    let worst = of_nodes
-        .clone()
-        .map(|(_, (_, worst))| *worst)
-        .max()
-        .unwrap();
-    println!(
-        "{} nodes' leases: at most {worst:?} apart",
-        of_nodes.count()
-    );
-    assert!(worst < NODE_LEASE, "a node's lease: {worst:?}");
-    assert_eq!(unready, Vec::<String>::new(), "nodes that were not ready");
+    nodes_were_kept(&watched.stop().await);
     let peak = plane.store.process.as_ref().unwrap().usage().resident_max;
     assert!(peak < MEMORY_MAX, "the store took {} MiB", peak >> 20);
     assert_eq!(plane.ended(), Vec::<String>::new(), "parts that ended");

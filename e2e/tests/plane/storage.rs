@@ -7,8 +7,8 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 use sluice_e2e::plane::Plane;
 use sluice_e2e::process::eventually;
+use sluice_e2e::workload::make;
 
-use crate::work::make;
 use crate::{COMPACTION, EVENT_TTL, LIMIT};
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";

@@ -1,33 +1,19 @@
 //! What users ask of a cluster and controllers do: nodes, deployments, jobs, custom kinds, and the
 //! end of a namespace.
 
-use serde_json::{Value, json};
-use sluice_e2e::client::Client;
+use serde_json::json;
 use sluice_e2e::plane::Plane;
 use sluice_e2e::process::eventually;
+use sluice_e2e::workload::{self, make};
 
 use crate::LIMIT;
 
 const TIMEOUT: &str = "--timeout=120s";
 const GADGETS: &str = "/apis/example.com/v1/namespaces/default/gadgets";
 
-/// POSTs an object that must not be there yet.
-pub(crate) async fn make(client: &Client, path: &str, object: &Value) -> Value {
-    let answer = client.once("POST", path, object.to_string()).await.unwrap();
-    assert_eq!(answer.status, 201, "{path}: {}", answer.json());
-    answer.json()
-}
-
 pub(crate) async fn nodes_become_ready(plane: &Plane, count: usize) {
-    let connection = plane.apiservers[0].direct.http2().await.unwrap();
-    for n in 0..count {
-        let name = format!("node-{n}");
-        let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}});
-        let made = connection.send("POST", "/api/v1/nodes", node.to_string());
-        assert_eq!(made.await.unwrap().status, 201);
-    }
-    let wait = ["wait", "--for=condition=Ready", "nodes", "--all", TIMEOUT];
-    plane.kubectl[1].ok(&wait);
+    let (first, second) = (&plane.apiservers[0].direct, &plane.kubectl[1]);
+    workload::nodes_become_ready(first, second, count).await;
 }
 
 /// Made through one apiserver and looked at through the other.
@@ -53,26 +39,9 @@ pub(crate) async fn deployments_roll(plane: &Plane) {
     addresses(plane, "web", 7).await;
 }
 
-/// Waits until exactly `count` pods of the deployment are there, of this image, each running on a
-/// node: those of an older image are gone.
+/// As [`workload::running`], by the second apiserver.
 pub(crate) async fn running(plane: &Plane, image: &str, count: usize) {
-    let what = format!("{count} pods of {image}");
-    eventually(&what, LIMIT, || async {
-        let path = "/api/v1/namespaces/default/pods?labelSelector=app%3Dweb";
-        let answer = plane.apiservers[1].direct.once("GET", path, "").await;
-        let list = answer.map_err(|e| e.to_string())?.json();
-        let pods = list["items"].as_array().ok_or_else(|| list.to_string())?;
-        let good = pods.iter().filter(|pod| {
-            pod["spec"]["containers"][0]["image"] == image
-                && pod["status"]["phase"] == "Running"
-                && pod["spec"]["nodeName"].as_str().is_some()
-        });
-        let good = good.count();
-        (good == count && pods.len() == count)
-            .then_some(())
-            .ok_or(format!("{good} of {} pods", pods.len()))
-    })
-    .await;
+    workload::running(&plane.apiservers[1].direct, image, count).await;
 }
 
 async fn addresses(plane: &Plane, service: &str, count: usize) {
@@ -113,17 +82,7 @@ pub(crate) fn jobs_and_daemons_run(plane: &Plane) {
 }
 
 pub(crate) async fn custom_kinds_come(plane: &Plane) {
-    let schema = json!({"type": "object", "properties": {
-        "spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}});
-    let definition = json!({
-        "metadata": {"name": "gadgets.example.com"},
-        "spec": {"group": "example.com", "scope": "Namespaced",
-            "names": {"plural": "gadgets", "kind": "Gadget"},
-            "versions": [{"name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": schema}}]},
-    });
-    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    make(&plane.apiservers[0].direct, path, &definition).await;
+    workload::define_gadgets(&plane.apiservers[0].direct).await;
     for apiserver in &plane.apiservers {
         eventually("the custom kind to be served", LIMIT, || async {
             let answer = apiserver.direct.once("GET", GADGETS, "").await;
