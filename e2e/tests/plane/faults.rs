@@ -48,8 +48,8 @@ pub(crate) async fn the_store_is_killed_under_informers(parts: &Parts, plane: &m
     let replicas = ["scale", "deployment/web", "--replicas=5"];
     plane.kubectl[0].ok(&replicas);
     running(plane, "web:2", 5).await;
-    let after = (leaders(plane).await, filled(plane).await);
-    assert_eq!(before, after, "leaders, and times the caches were filled");
+    assert_eq!(before.0, leaders(plane).await, "leaders");
+    caches_went_on(plane, &before.1).await;
     assert_eq!(plane.ended(), Vec::<String>::new(), "parts that ended");
 }
 
@@ -64,6 +64,31 @@ pub(crate) async fn filled(plane: &Plane) -> Vec<f64> {
         }
     }
     all
+}
+
+/// What an apiserver says when the store no longer has what one of its watches asks to go on from.
+const OVERTAKEN: &str = "watch chan error: etcdserver: mvcc: required revision has been compacted";
+
+/// No cache was filled anew, but where compaction has overtaken its watch.
+///
+/// The watch of a kind that nobody writes knows of a revision by progress notices alone, each 5 s,
+/// and here the apiservers compact what is 8 s old. On a starved machine the store is away, and an
+/// apiserver does not come back to it, for longer than is between: then the cache has to be filled.
+/// An etcd 3.7.3 with the same intervals, kept down for 6 s, has 3 or 4 of 5 such caches filled
+/// after each of three kills. With the usual 5 minutes (`long.rs`) there is no such case.
+async fn caches_went_on(plane: &Plane, before: &[f64]) {
+    let after = filled(plane).await;
+    let kinds = before.len() / plane.apiservers.len();
+    let times = before.chunks(kinds).zip(after.chunks(kinds));
+    for (apiserver, (before, after)) in plane.apiservers.iter().zip(times) {
+        let log = std::fs::read_to_string(apiserver.log()).unwrap();
+        let overtaken = log.matches(OVERTAKEN).count();
+        println!("caches filled {after:?} times, {overtaken} watches overtaken by compaction");
+        assert!(
+            before == after || overtaken > 0,
+            "caches filled {before:?}, then {after:?} times, and no watch was overtaken"
+        );
+    }
 }
 
 /// The other controller manager takes the lease over, and does the work.
