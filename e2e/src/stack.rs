@@ -11,6 +11,9 @@ use crate::pki::{Authority, Leaf};
 use crate::ports;
 use crate::sluice::Gateway;
 
+/// The gateway's own user towards the apiservers, where it impersonates.
+pub const GATEWAY: &str = "sluice-gateway";
+
 /// Who stores for the apiservers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Store {
@@ -28,6 +31,9 @@ pub struct StackOptions<'a> {
     pub apiservers: usize,
     /// `impersonate` or `frontProxy`.
     pub identity: &'a str,
+    /// Groups of the gateway's own user towards the apiservers, where it impersonates: with none it
+    /// may do what it is granted and nothing else.
+    pub groups: &'a [&'a str],
     /// Bearer tokens the apiservers know: token, user, groups.
     pub tokens: &'a [(&'a str, &'a str, &'a [&'a str])],
     /// A rule file beside the cluster's, if any.
@@ -44,6 +50,7 @@ impl Default for StackOptions<'_> {
             store: Store::Own,
             apiservers: 2,
             identity: "impersonate",
+            groups: &["system:masters"],
             tokens: &[],
             rules: None,
             clients: "",
@@ -118,9 +125,7 @@ impl Stack {
             .collect();
         let credential = match options.identity {
             "frontProxy" => own.issue("sluice-proxy", &[], &[]),
-            _ => pki
-                .authority
-                .issue("sluice-gateway", &["system:masters"], &[]),
+            _ => pki.authority.issue(GATEWAY, options.groups, &[]),
         };
         let rules = dir.join("rules");
         std::fs::create_dir_all(&rules).expect("the directory is writable");
@@ -235,7 +240,7 @@ impl Files<'_> {
              admin:\n  address: 127.0.0.1:{admin}\n  tls: {{ {tls}{ours} }}\n  allowedGroups: [\"system:masters\"]\n\
              {metastore}\
              rulesDir: rules\n\
-             audit:\n  path: {}\n\
+             audit:\n  path: {}\n  maxSize: 1GiB\n\
              drainTimeout: 5s\n\
              log:\n  level: info\n",
             audit.display()

@@ -13,7 +13,7 @@ use crate::parts::Parts;
 use crate::process::{Process, eventually};
 
 /// How long anything that is waited for may take; only reached when it does not come.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// POSTs an object that must not be there yet.
 ///
