@@ -4,6 +4,7 @@
 # shellcheck shell=bash
 
 STARTED=() APISERVER_FLAGS=() CONTROLLER_FLAGS=()
+DOCUMENTS=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../docs" && pwd)
 
 # wait_for NAME PID URL: until it answers a user whom the apiserver knows, or its process has ended.
 wait_for() {
@@ -106,26 +107,12 @@ administer() {
 # and may do what docs/identity.md names, no more.
 gateway() {
     local ca=$1 port=$2
-    administer apply -f - >/dev/null <<'RIGHTS' || return 1
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: { name: sluice-impersonates }
-rules:
-- { apiGroups: [""], resources: [users, groups, serviceaccounts], verbs: [impersonate] }
-- { apiGroups: [authentication.k8s.io], resources: [uids, "userextras/*"], verbs: [impersonate] }
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: { name: sluice-impersonates }
-roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: sluice-impersonates }
-subjects: [{ apiGroup: rbac.authorization.k8s.io, kind: User, name: sluice-gateway }]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: { name: sluice-asks }
-roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:auth-delegator" }
-subjects: [{ apiGroup: rbac.authorization.k8s.io, kind: User, name: sluice-gateway }]
-RIGHTS
+    # The role is the page's own, so that it is true.
+    sed -n '/^apiVersion: rbac/,/^```$/{ /^```$/!p }' "$DOCUMENTS/identity.md" | administer apply -f - >/dev/null &&
+        administer create clusterrolebinding sluice-impersonates --clusterrole=sluice-impersonates \
+            --user=sluice-gateway >/dev/null &&
+        administer create clusterrolebinding sluice-asks --clusterrole=system:auth-delegator \
+            --user=sluice-gateway >/dev/null || return 1
     authority front-ca && issue "$DIR/front-ca" front /CN=sluice && issue "$ca" sluice-gateway /CN=sluice-gateway ||
         return 1
     mkdir -p "$DIR/rules"

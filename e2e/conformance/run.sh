@@ -9,12 +9,13 @@
 #         etcd-e2e      etcd's tests/e2e 3.7.3 by the real etcdctl, etcdutl and curl
 #         etcd-integration  etcd's tests of its Go client and of the gRPC API 3.7.3
 #         kubectl       Kubernetes' suite of kubectl 1.36.2 through the gateway
+#         e2e           Kubernetes' e2e tests 1.36.2 that need no kubelet, through the gateway
 #         plane         whole control planes 1.36.2, 1.35.4 and 1.37.2, with kwok's nodes
 #
 # SLUICE=PATH  the binary to test (built for release otherwise)    JOBS=2   tests at once
 # RUN=REGEX    only tests whose name matches                       OUT=DIR  results and logs
 # ROUNDS=3 SECONDS_EACH=20 SEED=1  of etcd-robustness
-# WAYS="token certificate"         by what credential, of kubectl
+# WAYS="token certificate"         by what credential, of kubectl and e2e
 #
 # Exit: 0 all that passes without us passed, or is excepted with a reason; 1 something did not; 2 a
 # suite could not run although this machine has Go.
@@ -23,10 +24,10 @@ set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 suites=("$@")
-[ $# -gt 0 ] || suites=(k8s-storage etcd-robustness etcd-common etcd-e2e etcd-integration kubectl plane)
+[ $# -gt 0 ] || suites=(k8s-storage etcd-robustness etcd-common etcd-e2e etcd-integration kubectl e2e plane)
 for suite in "${suites[@]}"; do
     case $suite in
-    k8s-storage | etcd-robustness | etcd-common | etcd-e2e | etcd-integration | kubectl | plane) ;;
+    k8s-storage | etcd-robustness | etcd-common | etcd-e2e | etcd-integration | kubectl | e2e | plane) ;;
     *)
         say "unknown suite: $suite (see $0)"
         exit 2

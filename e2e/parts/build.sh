@@ -7,6 +7,7 @@
 # usage: build.sh PART...
 # parts: kube-apiserver kubectl kube-controller-manager kube-scheduler kwok etcd etcdctl etcdutl
 #        benchmark kubectl-convert
+#        e2e.test (Kubernetes' e2e tests, one program)
 #        loop protobuf informer (the suites' own clients, from e2e/clients)
 #        nodelet (a kubelet's streams, from e2e/nodelet)
 # Another Kubernetes: SLUICE_K8S_VERSION=1.37.2 build.sh kube-apiserver
@@ -43,8 +44,11 @@ build_part() {
         mkdir -p "$src"
         say "building $name $version (once; cached in $dir)"
         local log=$dir/build.log
+        # A package of tests is compiled to a program, too.
+        local compile=(go build)
+        case $name in *.test) compile=(go test -c -vet=off) ;; esac
         if "$writer" "$src" "$version" >"$log" 2>&1 &&
-            (cd "$src" && CGO_ENABLED=0 GOFLAGS=-mod=mod go build -trimpath \
+            (cd "$src" && CGO_ENABLED=0 GOFLAGS=-mod=mod "${compile[@]}" -trimpath \
                 -ldflags "-s -w $ldflags" -o "$bin.tmp" "$package") >>"$log" 2>&1 &&
             mv "$bin.tmp" "$bin"; then
             say "built $name $version"
@@ -143,6 +147,7 @@ for part in "$@"; do
     case $part in
     kube-apiserver | kubectl | kubectl-convert | kube-controller-manager | kube-scheduler)
         build_part "$part" "$K8S_VERSION" kubernetes_module "k8s.io/kubernetes/cmd/$part" "$(k8s_ldflags)" ;;
+    e2e.test) build_part "$part" "$K8S_VERSION" kubernetes_module k8s.io/kubernetes/test/e2e "$(k8s_ldflags)" ;;
     etcd) build_part etcd "$ETCD_VERSION" etcd_module go.etcd.io/etcd/server/v3 "" ;;
     etcdctl) build_part etcdctl "$ETCD_VERSION" etcd_module go.etcd.io/etcd/etcdctl/v3 "" ;;
     etcdutl) build_part etcdutl "$ETCD_VERSION" etcd_module go.etcd.io/etcd/etcdutl/v3 "" ;;
