@@ -76,6 +76,7 @@ async fn answer(
             ..UserInfo::default()
         }),
         impersonator: None,
+        tether: None,
     };
     let response = server.serve(&ctx, &info, request.map(Body::from)).await;
     eprintln!("{} {method} {uri}", response.status().as_u16());

@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use http::{HeaderName, HeaderValue};
 use rustls_pki_types::CertificateDer;
+use tokio_util::sync::CancellationToken;
 
 use crate::drain::ConnectionDrain;
 use crate::identity::{RequestHeaders, UserInfo};
@@ -99,6 +101,58 @@ pub struct RequestContext {
     pub user: Arc<UserInfo>,
     /// With `--as`, who really makes it.
     pub impersonator: Option<Arc<UserInfo>>,
+    /// What ends it apart from others of its connection; long-running ones have one.
+    pub tether: Option<Arc<Tether>>,
+}
+
+impl RequestContext {
+    /// Cancelled when a watch or a tunnel has to end.
+    #[must_use]
+    pub fn ending(&self) -> CancellationToken {
+        let tether = self.tether.as_ref().map(|tether| &tether.ending);
+        tether.unwrap_or(&self.connection.drain.ending).clone()
+    }
+
+    /// Cancelled when what has no end of its own has to be given up.
+    #[must_use]
+    pub fn closing(&self) -> CancellationToken {
+        let tether = self.tether.as_ref().map(|tether| &tether.closing);
+        tether.unwrap_or(&self.connection.drain.closing).clone()
+    }
+}
+
+/// What ends one long-running request: the end of its connection, or that its caller is nobody any
+/// more.
+#[derive(Debug)]
+pub struct Tether {
+    ending: CancellationToken,
+    closing: CancellationToken,
+    is_disowned: AtomicBool,
+}
+
+impl Tether {
+    /// One that ends with the connection.
+    #[must_use]
+    pub fn new(drain: &ConnectionDrain) -> Arc<Self> {
+        Arc::new(Tether {
+            ending: drain.ending.child_token(),
+            closing: drain.closing.child_token(),
+            is_disowned: AtomicBool::new(false),
+        })
+    }
+
+    /// Ends the request, whose caller is nobody any more.
+    pub fn disown(&self) {
+        self.is_disowned.store(true, Ordering::Release);
+        self.ending.cancel();
+        self.closing.cancel();
+    }
+
+    /// Whether that is why it ends.
+    #[must_use]
+    pub fn is_disowned(&self) -> bool {
+        self.is_disowned.load(Ordering::Acquire)
+    }
 }
 
 /// A request's number, unique over restarts: it is a random UUID in practice.

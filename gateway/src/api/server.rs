@@ -162,6 +162,12 @@ impl ApiServer {
         Ok(target.map(Arc::new))
     }
 
+    /// Whether `user` may do what a request asks for, as far as roles say.
+    #[must_use]
+    pub fn allows(&self, user: &UserInfo, info: &RequestInfo) -> bool {
+        self.authorize(user, &serve::attributes(info)).is_ok()
+    }
+
     /// Finds out as whom the request is made, answers it, and makes sure that what it changed is in
     /// force before its client hears of it.
     async fn settle(

@@ -443,11 +443,11 @@ impl Outgoing {
             attempts: self.attempts,
         });
         let body = if self.shape.is_watch && parts.status == StatusCode::OK {
-            let ending = ctx.connection.drain.ending.clone();
+            let ending = ctx.ending();
             body::watch(opened.incoming, hold, &parts.headers, ending)
         } else {
             let patience = if self.shape.is_long_running {
-                Patience::until(ctx.connection.drain.closing.clone())
+                Patience::until(ctx.closing())
             } else {
                 Patience::of(view.spec.timeouts.head)
             };

@@ -55,7 +55,7 @@ impl Patience {
             && closing.as_mut().poll(cx).is_ready()
         {
             self.closing = None;
-            return Poll::Ready("the gateway is stopping");
+            return Poll::Ready("it has to end");
         }
         let Some(max) = self.pause_max else {
             return Poll::Pending;

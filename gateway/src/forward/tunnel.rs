@@ -13,7 +13,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
 use super::tenure::Tenure;
-use super::wire::Wire;
+use super::wire::{Why, Wire};
+use crate::context::Tether;
 use crate::upstream::{ClusterCounters, Ticket};
 
 /// From our 101 until both sockets are handed over.
@@ -35,6 +36,7 @@ pub(super) struct Tunnel {
     open: Open,
     tenure: Tenure,
     wire: Wire,
+    tether: Option<Arc<Tether>>,
 }
 
 impl Tunnel {
@@ -43,12 +45,14 @@ impl Tunnel {
         counters: &Arc<ClusterCounters>,
         tenure: Tenure,
         wire: Wire,
+        tether: Option<Arc<Tether>>,
     ) -> Self {
         Tunnel {
             _ticket: ticket,
             open: Open::new(counters),
             tenure,
             wire,
+            tether,
         }
     }
 
@@ -64,6 +68,7 @@ impl Tunnel {
             open,
             tenure,
             mut wire,
+            tether,
         } = self;
         let joined = async { tokio::try_join!(client, upstream) };
         let joined = tokio::time::timeout(HANDOVER_MAX, joined).await;
@@ -88,7 +93,8 @@ impl Tunnel {
             }
         };
         let downward = async {
-            let told = down.copy_framed(&mut from_upstream, &mut to_client, &mut wire, &ending);
+            let ending = (&ending, tether.as_deref());
+            let told = down.copy_framed(&mut from_upstream, &mut to_client, &mut wire, ending);
             if told.await? {
                 said.cancel();
             }
@@ -135,7 +141,7 @@ impl Count<'_> {
         from: &mut (impl AsyncRead + Unpin),
         to: &mut (impl AsyncWrite + Unpin),
         wire: &mut Wire,
-        ending: &CancellationToken,
+        (ending, tether): (&CancellationToken, Option<&Tether>),
     ) -> io::Result<bool> {
         let mut buffer = vec![0; COPY_BYTES];
         let mut is_ending = false;
@@ -145,7 +151,11 @@ impl Count<'_> {
         });
         loop {
             if is_ending && wire.is_between() {
-                to.write_all(&wire.farewell()).await?;
+                let why = match tether {
+                    Some(tether) if tether.is_disowned() => Why::Disowned,
+                    _ => Why::Stopping,
+                };
+                to.write_all(&wire.farewell(why)).await?;
                 to.shutdown().await?;
                 return Ok(true);
             }

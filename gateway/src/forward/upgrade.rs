@@ -227,10 +227,10 @@ fn join(
     let chosen = answer.headers().get(SEC_WEBSOCKET_PROTOCOL);
     let chosen = chosen.or_else(|| answer.headers().get(SPDY_PROTOCOL));
     let wire = Wire::new(protocol.as_bytes(), chosen.map(HeaderValue::as_bytes));
-    let tunnel = Tunnel::new(ticket, &cluster.counters, tenure.clone(), wire);
-    let drain = &ctx.connection.drain;
-    let ending = drain.ending.clone();
-    drain.tracker.spawn(tunnel.run(client, upstream, ending));
+    let tether = ctx.tether.clone();
+    let tunnel = Tunnel::new(ticket, &cluster.counters, tenure.clone(), wire, tether);
+    let tracker = &ctx.connection.drain.tracker;
+    tracker.spawn(tunnel.run(client, upstream, ctx.ending()));
     let mut response = answer.map(|_| Body::Empty);
     response.extensions_mut().insert(tenure);
     let headers = response.headers_mut();

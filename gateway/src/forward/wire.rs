@@ -25,8 +25,36 @@ const GOAWAY: u8 = 7;
 const NORMAL: u16 = 1000;
 const GOING_AWAY: u16 = 1001;
 
-/// What a client is told, in words that a person reads.
-const REASON: &str = "the gateway is stopping; try again, and another one will answer";
+/// Why a tunnel has to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// The gateway does.
+    Stopping,
+    /// Its caller is nobody any more.
+    Disowned,
+}
+
+impl Why {
+    /// What a client is told, in words that a person reads.
+    fn text(self) -> &'static str {
+        match self {
+            Why::Stopping => "the gateway is stopping; try again, and another one will answer",
+            Why::Disowned => "the credential that this began with does not hold any more",
+        }
+    }
+
+    /// The same as Kubernetes says it.
+    fn status(self) -> String {
+        let (reason, code) = match self {
+            Why::Stopping => ("ServiceUnavailable", 503),
+            Why::Disowned => ("Unauthorized", 401),
+        };
+        let text = self.text();
+        format!(
+            r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"{text}","reason":"{reason}","code":{code}}}"#
+        )
+    }
+}
 
 /// How frames are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,12 +173,12 @@ impl Wire {
     }
 
     /// What is sent before the tunnel is closed; to be sent between two frames.
-    pub(super) fn farewell(&self) -> Vec<u8> {
+    pub(super) fn farewell(&self, why: Why) -> Vec<u8> {
         match self.framing {
             Framing::Spdy { has_status } => {
                 let mut frames = Vec::new();
                 if has_status && self.errors == ErrorStream::Open {
-                    let status = status();
+                    let status = why.status();
                     let length = u32::try_from(status.len()).unwrap_or_default();
                     let [_, length @ ..] = length.to_be_bytes();
                     frames.extend_from_slice(&ERROR_STREAM);
@@ -169,24 +197,17 @@ impl Wire {
                 let says_status = has_status && !self.is_in_message;
                 let mut frames = Vec::new();
                 if says_status {
-                    let content = [&[ERROR_CHANNEL], status().as_bytes()].concat();
+                    let content = [&[ERROR_CHANNEL], why.status().as_bytes()].concat();
                     push_frame(&mut frames, 0x82, &content);
                 }
                 // A client takes the status for what it is only when the close is an orderly one.
                 let code = if says_status { NORMAL } else { GOING_AWAY };
-                let content = [&code.to_be_bytes()[..], REASON.as_bytes()].concat();
+                let content = [&code.to_be_bytes()[..], why.text().as_bytes()].concat();
                 push_frame(&mut frames, 0x88, &content);
                 frames
             }
         }
     }
-}
-
-/// What went wrong, as Kubernetes says it.
-fn status() -> String {
-    format!(
-        r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"{REASON}","reason":"ServiceUnavailable","code":503}}"#
-    )
 }
 
 /// Appends an unmasked frame of less than 64 KiB.
@@ -251,11 +272,11 @@ mod tests {
             (b"websocket", Some(&b"v5.channel.k8s.io"[..])),
         ] {
             let mut wire = Wire::new(protocol, chosen);
-            let farewell = wire.farewell();
+            let farewell = wire.farewell(Why::Stopping);
             wire.walk(&farewell);
             assert!(wire.is_between(), "{protocol:?}");
             let text = String::from_utf8_lossy(&farewell).into_owned();
-            assert_eq!(text.contains(REASON), protocol != b"SPDY/3.1");
+            assert_eq!(text.contains(Why::Stopping.text()), protocol != b"SPDY/3.1");
             assert_eq!(text.contains("\"code\":503"), chosen.is_some());
         }
         let replied = [0x80, 3, 0, SYN_REPLY, 0, 0, 0, 4, 0, 0, 0, 1];
@@ -267,15 +288,18 @@ mod tests {
         ] {
             let mut wire = Wire::new(b"SPDY/3.1", Some(b"v4.channel.k8s.io"));
             wire.walk(seen);
-            let farewell = wire.farewell();
+            let farewell = wire.farewell(Why::Stopping);
             let text = String::from_utf8_lossy(&farewell).into_owned();
             assert_eq!(text.contains("\"code\":503"), is_open, "{seen:?}");
             wire.walk(&farewell);
             assert!(wire.is_between());
         }
+        let disowned = Wire::new(b"websocket", Some(b"v4.channel.k8s.io")).farewell(Why::Disowned);
+        let text = String::from_utf8_lossy(&disowned).into_owned();
+        assert!(text.contains("does not hold any more") && text.contains("\"code\":401"));
         let mut torn = Wire::new(b"websocket", Some(b"v4.channel.k8s.io"));
         torn.walk(&[0x02, 1, 1]);
-        let text = String::from_utf8_lossy(&torn.farewell()).into_owned();
+        let text = String::from_utf8_lossy(&torn.farewell(Why::Stopping)).into_owned();
         assert!(!text.contains("Status"), "not inside another message");
     }
 }

@@ -7,11 +7,13 @@
 //! A request takes one snapshot, once. A phase that is against it answers with a refusal, which
 //! becomes HTTP in one place. Nothing here names a configuration type.
 
+mod standing;
 mod trace;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::header::{ACCEPT, CONTENT_LENGTH, HOST, HeaderName, USER_AGENT};
@@ -21,7 +23,7 @@ use http_body::Body as _;
 use crate::audit::Recorder;
 use crate::body::Body;
 use crate::clock;
-use crate::context::{Connection, RequestContext, RequestId};
+use crate::context::{Connection, RequestContext, RequestId, Tether};
 use crate::flow::Admission;
 use crate::forward::{self, Served};
 use crate::forwarded;
@@ -29,6 +31,7 @@ use crate::request::RequestInfo;
 use crate::snapshot::{Misrouted, Route, RoutingSnapshot, Target};
 use crate::status::{Refusal, Stage};
 use crate::telemetry::RequestMetrics;
+use standing::{Caller, Standing};
 use trace::{Ids, Trace};
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -39,6 +42,7 @@ pub struct Gateway {
     recorder: Recorder,
     metrics: RequestMetrics,
     ids: Ids,
+    rejudge_every: Duration,
 }
 
 impl Gateway {
@@ -49,11 +53,24 @@ impl Gateway {
         recorder: Recorder,
         metrics: RequestMetrics,
     ) -> Arc<Self> {
+        Gateway::rejudging(snapshot, recorder, metrics, standing::REJUDGE_EVERY)
+    }
+
+    /// As [`Gateway::new`], with a time of one's own after which the caller of a long-running request
+    /// is judged again.
+    #[must_use]
+    pub fn rejudging(
+        snapshot: Arc<ArcSwap<RoutingSnapshot>>,
+        recorder: Recorder,
+        metrics: RequestMetrics,
+        rejudge_every: Duration,
+    ) -> Arc<Self> {
         Arc::new(Gateway {
             snapshot,
             recorder,
             metrics,
             ids: Ids::new(),
+            rejudge_every,
         })
     }
 
@@ -132,6 +149,7 @@ impl Gateway {
             .authenticate_from(client.ip(), &connection, request.headers(), trace.wall())
             .await?;
         trace.known(&verdict);
+        let judged = info.is_long_running().then(|| verdict.clone());
         // In front of a cluster the authenticator has asked it; the API of our own answers itself.
         if let Target::Api(api) = &route.target
             && let Some(user) = api.acting(&verdict.user, request.headers()).await?
@@ -150,6 +168,20 @@ impl Gateway {
             clock::now(),
         )?;
         trace.admitted(&admission);
+        let tether = judged.map(|verdict| {
+            let tether = Tether::new(&connection.drain);
+            let caller = Caller {
+                connection: Arc::clone(&connection),
+                source: client.ip(),
+                headers: request.headers().clone(),
+                info: info.clone(),
+                verdict,
+                route: Arc::clone(&route.name),
+            };
+            let (snapshot, every) = (Arc::clone(&self.snapshot), self.rejudge_every);
+            trace.stands(Standing::of(caller, snapshot, every, Arc::clone(&tether)));
+            tether
+        });
         let context = RequestContext {
             connection,
             client,
@@ -157,6 +189,7 @@ impl Gateway {
             received: trace.received(),
             user: verdict.user,
             impersonator: verdict.impersonator,
+            tether,
         };
         let mut response = match &route.target {
             Target::Upstream(cluster) => {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method, Response, StatusCode, Uri};
 
+use super::standing::Standing;
 use crate::audit::{Event, EventStage, Recorder};
 use crate::authn::Verdict;
 use crate::body::{Body, Witness};
@@ -50,6 +51,7 @@ pub(super) struct Trace {
     metrics: RequestMetrics,
     serving: Option<Serving>,
     cluster: Option<Arc<str>>,
+    standing: Option<Standing>,
 }
 
 impl Trace {
@@ -85,6 +87,7 @@ impl Trace {
             metrics,
             serving: None,
             cluster: None,
+            standing: None,
         }
     }
 
@@ -152,6 +155,11 @@ impl Trace {
         let facts = &mut self.event().facts;
         facts.rule = admission.rule().map(Arc::clone);
         facts.would_refuse = admission.would_refuse().map(Arc::clone).collect();
+    }
+
+    /// Keeps judging its caller until its end.
+    pub(super) fn stands(&mut self, standing: Standing) {
+        self.standing = Some(standing);
     }
 
     pub(super) fn endpoint(&mut self, served: Served) {
@@ -247,6 +255,7 @@ impl Witness for Trace {
             self.recorder.event(event);
         }
         self.serving = None;
+        self.standing = None;
     }
 }
 

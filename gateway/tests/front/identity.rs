@@ -1,7 +1,9 @@
 //! Who comes in, over real connections: strangers' certificates, sessions that are resumed, and
-//! authorities that change while streams run.
+//! authorities that change while streams run, and streams that end with their caller's credential.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -9,15 +11,15 @@ use http_body_util::BodyExt as _;
 use rustls::HandshakeKind;
 use serde_json::json;
 use sluice_gateway::authn::{
-    AuthenticatorOptions, ClientAuthority, ReviewFuture, Reviewer, TokenReviews,
+    AuthenticatorOptions, ClientAuthority, ReviewFuture, Reviewer, ReviewerOutage, TokenReviews,
     TokenReviewsOptions,
 };
 use sluice_gateway::upstream::{Cluster, ClusterSpec};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::fake::{Fake, Options, Script, fine, script};
 use crate::pipeline::Whole;
-use crate::rig::{Authority, Client, get, text};
+use crate::rig::{Authority, Client, get, text, until};
 
 /// Lets every token be bot's.
 struct Everybody;
@@ -166,4 +168,119 @@ async fn an_authority_changes_while_streams_run() {
     let stream = whole.rig.tls_by(showing(&whole, &new)).await;
     let mut bob = Client::over(stream).await;
     assert_eq!(status(&mut bob, None).await, StatusCode::OK);
+}
+
+/// Of whom it may be said that nobody knows: [`GOOD`], [`OUT`] or [`BAD`].
+#[derive(Default)]
+struct Changing {
+    says: AtomicU8,
+    asked: AtomicUsize,
+}
+
+const GOOD: u8 = 0;
+const OUT: u8 = 1;
+const BAD: u8 = 2;
+
+/// Shared with the test.
+struct Asked(Arc<Changing>);
+
+impl Reviewer for Asked {
+    fn post(&self, _path: &'static str, _review: Bytes) -> ReviewFuture<'_> {
+        Box::pin(async {
+            self.0.asked.fetch_add(1, Ordering::Relaxed);
+            let says = self.0.says.load(Ordering::Relaxed);
+            if says == OUT {
+                return Err(ReviewerOutage("it is out".to_owned()));
+            }
+            let status = json!({"authenticated": says == GOOD, "user": {"username": "bot"}});
+            Ok(Bytes::from(json!({ "status": status }).to_string()))
+        })
+    }
+}
+
+/// An event at once, and one for each permit.
+fn on_demand(go_on: &Arc<Semaphore>) -> Script {
+    let go_on = Arc::clone(go_on);
+    script(move |mut exchange| {
+        let go_on = Arc::clone(&go_on);
+        async move {
+            let head = Response::builder()
+                .header("content-type", "application/json")
+                .body(())
+                .unwrap();
+            let mut stream = exchange.respond.send_response(head, false).unwrap();
+            let event = Bytes::from_static(b"{1}\n");
+            while stream.send_data(event.clone(), false).is_ok() {
+                go_on.acquire().await.unwrap().forget();
+            }
+        }
+    })
+}
+
+/// Of a stream: that it goes on, or ends whole.
+async fn next(watch: &mut hyper::body::Incoming) -> Option<Bytes> {
+    loop {
+        let frame = tokio::time::timeout(Duration::from_secs(20), watch.frame()).await;
+        let frame = frame.expect("an event or the end")?;
+        let data = frame.unwrap().into_data().unwrap();
+        // The end may come with a frame of its own, in which there is nothing.
+        if !data.is_empty() {
+            return Some(data);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_callers_token_and_not_with_an_outage() {
+    let (go_on, reviewer) = (Arc::new(Semaphore::new(0)), Arc::new(Changing::default()));
+    let fake = Fake::start(Options::default(), on_demand(&go_on)).await;
+    let cluster = Cluster::spawn(ClusterSpec::new("test", [fake.url()])).unwrap();
+    let tokens = TokenReviewsOptions {
+        accepted_for: Duration::from_millis(10),
+        refused_for: Duration::from_millis(10),
+        ..TokenReviewsOptions::default()
+    };
+    let tokens = TokenReviews::new(Arc::new(Asked(Arc::clone(&reviewer))), tokens);
+    let options = AuthenticatorOptions {
+        tokens: Some(Arc::new(tokens)),
+        ..AuthenticatorOptions::default()
+    };
+    let whole = Whole::rejudging(cluster, options).await;
+    let mut bot = whole.rig.http2().await;
+    let mut request = get("/api/v1/pods?watch=true");
+    let headers = request.headers_mut();
+    headers.insert("authorization", "Bearer token".parse().unwrap());
+    let watch = bot.send(request).await.unwrap();
+    assert_eq!(watch.status(), StatusCode::OK);
+    let mut watch = watch.into_body();
+    assert!(next(&mut watch).await.is_some());
+
+    until(|| reviewer.asked.load(Ordering::Relaxed) >= 4).await;
+    reviewer.says.store(OUT, Ordering::Relaxed);
+    let before = reviewer.asked.load(Ordering::Relaxed);
+    until(|| reviewer.asked.load(Ordering::Relaxed) > before).await;
+    go_on.add_permits(1);
+    assert!(next(&mut watch).await.is_some(), "an outage is no verdict");
+
+    reviewer.says.store(BAD, Ordering::Relaxed);
+    assert_eq!(next(&mut watch).await, None, "whole, between two events");
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_the_authority_of_its_callers_certificate() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let go_on = Arc::new(Semaphore::new(0));
+    let fake = Fake::start(Options::default(), on_demand(&go_on)).await;
+    let cluster = Cluster::spawn(ClusterSpec::new("test", [fake.url()])).unwrap();
+    let whole = Whole::rejudging(cluster, options(&old)).await;
+    let stream = whole.rig.tls_by(showing(&whole, &old)).await;
+    let mut jane = Client::over(stream).await;
+    let mut watch = jane.get("/api/v1/pods?watch=true").await.into_body();
+    assert!(next(&mut watch).await.is_some());
+    // Another snapshot that still trusts it changes nothing.
+    whole.admit(options(&old));
+    go_on.add_permits(1);
+    assert!(next(&mut watch).await.is_some());
+    whole.admit(options(&new));
+    assert_eq!(next(&mut watch).await, None, "whole, between two events");
 }

@@ -71,7 +71,27 @@ impl Whole {
         Whole::under(cluster, options, rule(None)).await
     }
 
+    /// The same, where callers of streams are judged again all the time.
+    pub(crate) async fn rejudging(cluster: Arc<Cluster>, options: AuthenticatorOptions) -> Whole {
+        Whole::made(
+            cluster,
+            options,
+            rule(None),
+            Some(Duration::from_millis(20)),
+        )
+        .await
+    }
+
     async fn under(cluster: Arc<Cluster>, options: AuthenticatorOptions, rule: RuleSpec) -> Whole {
+        Whole::made(cluster, options, rule, None).await
+    }
+
+    async fn made(
+        cluster: Arc<Cluster>,
+        options: AuthenticatorOptions,
+        rule: RuleSpec,
+        rejudge_every: Option<Duration>,
+    ) -> Whole {
         let live = LiveState::new(Instant::now(), 1);
         let spec = FlowSpec { rules: vec![rule] };
         let flows = FlowTable::compile(&spec, "test", &live).unwrap();
@@ -80,11 +100,11 @@ impl Whole {
         let seen = Seen::default();
         let recorder = audit::spawn(vec![Box::new(seen.clone())]).unwrap();
         let telemetry = Telemetry::new().unwrap();
-        let gateway = Gateway::new(
-            Arc::clone(&published),
-            recorder.clone(),
-            telemetry.requests(),
-        );
+        let (kept, metrics) = (recorder.clone(), telemetry.requests());
+        let gateway = match rejudge_every {
+            None => Gateway::new(Arc::clone(&published), kept, metrics),
+            Some(every) => Gateway::rejudging(Arc::clone(&published), kept, metrics, every),
+        };
         let authority = Authority::new();
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap())
             .await

@@ -211,6 +211,7 @@ async fn handle(
         received: Instant::now(),
         user,
         impersonator: None,
+        tether: None,
     };
     match forward::forward(cluster, &ctx, &info, request).await {
         Ok(response) => response,

@@ -56,6 +56,7 @@ impl Server {
                 ..UserInfo::default()
             }),
             impersonator: None,
+            tether: None,
         };
         let server = Server {
             runtime,

@@ -78,7 +78,7 @@ pub(crate) async fn serve(call: Call<'_>) -> Result<Response<Body>, Refusal> {
         bookmarks: options.bookmarks,
         bookmark_at: now + BOOKMARK_EVERY.min(last.saturating_sub(BOOKMARK_BEFORE_END)),
         ends_at: now + last,
-        drain: call.ctx.connection.drain.ending.clone(),
+        drain: call.ctx.ending(),
     };
     if let Err(refusal) = watching.start(&call, options).await {
         // From here on a refusal is an event: the client knows by it that it watched.

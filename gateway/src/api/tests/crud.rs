@@ -342,6 +342,7 @@ async fn who_is_no_master_is_refused_by_default() {
             ..UserInfo::default()
         }),
         impersonator: None,
+        tether: None,
     };
     let response = client.server.serve(&ctx, &info, request).await;
     assert_eq!(response.status(), 403);

@@ -77,6 +77,7 @@ impl Client {
                 ..UserInfo::default()
             }),
             impersonator: None,
+            tether: None,
         };
         self.server.serve(&ctx, &info, request).await
     }
