@@ -4,7 +4,7 @@ SECONDS ?= 60
 SEED   ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test verify verify-fmt verify-lint verify-docs verify-tidy fix-fmt bench fuzz parts conformance robustness
+.PHONY: help run build test verify verify-fmt verify-lint verify-docs verify-tidy fix-fmt bench fuzz parts conformance robustness faults
 
 help: ## show this
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,3 +53,7 @@ robustness: ## the store under kills and failing disks for SECONDS=, judged by i
 	$(CARGO) build --locked --bin sluice
 	$(CARGO) build --locked --workspace --example faulty --example mortal --features sluice-gateway/injected-faults
 	SLUICE_ROBUSTNESS_SECONDS=$(SECONDS) SLUICE_ROBUSTNESS_SEED=$(SEED) $(CARGO) test --locked --workspace --test robustness -- --nocapture --test-threads=1
+
+faults: ## the faults of a gateway at full length, NAME= to choose (fault_10); needs a machine of its own
+	$(CARGO) build --locked --release --bin sluice
+	SLUICE=$(CURDIR)/target/release/sluice SLUICE_FAULTS_FULL=1 $(CARGO) test --locked --workspace --test faults $(NAME) -- --nocapture --test-threads=1

@@ -88,6 +88,17 @@ impl Gateway {
         self.process = Some(Process::start("sluice", &self.dir, &mut command));
     }
 
+    /// As [`Gateway::start`], from a shell that does this before, such as taking resources away.
+    pub fn start_after(&mut self, shell: &str) {
+        let mut command = Command::new("sh");
+        command
+            .arg("-c")
+            .arg(format!("{shell} && exec \"$0\" run --config \"$1\""))
+            .arg(binary())
+            .arg(&self.config);
+        self.process = Some(Process::start("sluice", &self.dir, &mut command));
+    }
+
     /// Starts another process of the same file beside this one, which is to take over from it.
     #[must_use]
     pub fn successor(&self) -> Process {

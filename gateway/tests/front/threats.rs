@@ -1,8 +1,6 @@
-//! The threats of identity and headers, each with the tests that show its outcome.
-//!
-//! Numbers are those of the project's list of twenty-five threats; those of framing, of floods of
-//! frames, of the store and of the supply chain are shown elsewhere. A test that is renamed or goes
-//! away fails here, so that no threat is left without one unnoticed.
+//! The project's list of twenty-five threats, each with the tests that show its outcome, wherever in
+//! the tree they are. A test that is renamed or goes away fails here, so that no threat is left
+//! without one unnoticed.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -20,20 +18,36 @@ use crate::fake::{Fake, Options, fine};
 use crate::pipeline::Whole;
 use crate::rig::{get, text};
 
-const HEADERS: &str = include_str!("headers.rs");
-const IDENTITY: &str = include_str!("identity.rs");
-const LISTENING: &str = include_str!("listening.rs");
-const SECURE: &str = include_str!("secure.rs");
-const TUNNELS: &str = include_str!("tunnels.rs");
-const THREATS: &str = include_str!("threats.rs");
-const AUTHN: &str = include_str!("../../src/authn/tests/mod.rs");
-const FRONT_PROXY: &str = include_str!("../../src/authn/tests/front_proxy.rs");
-const IMPERSONATE: &str = include_str!("../../src/authn/tests/impersonate.rs");
-const SIGNED: &str = include_str!("../../src/authn/jwt/tests/mod.rs");
-const MAPPING: &str = include_str!("../../src/authn/jwt/tests/mapping.rs");
-const TOKENS: &str = include_str!("../../src/authn/token/tests.rs");
+const ACCESS: &str = "gateway/src/api/tests/access.rs";
+const ADMIN: &str = "gateway/tests/admin.rs";
+const AUTHN: &str = "gateway/src/authn/tests/mod.rs";
+const CONFIG: &str = "config/tests/faults.rs";
+const FAULTS: &str = "e2e/tests/faults/frames.rs";
+const FLOODS: &str = "gateway/tests/front/floods.rs";
+const FLOW: &str = "gateway/src/flow/tests.rs";
+const FRONT_PROXY: &str = "gateway/src/authn/tests/front_proxy.rs";
+const HEADERS: &str = "gateway/tests/front/headers.rs";
+const HOSTILE: &str = "metastore/tests/etcd/hostile.rs";
+const HOSTS: &str = "gateway/src/snapshot.rs";
+const IDENTITY: &str = "gateway/tests/front/identity.rs";
+const IMPERSONATE: &str = "gateway/src/authn/tests/impersonate.rs";
+const INPUTS: &str = "e2e/tests/faults/inputs.rs";
+const KEYED: &str = "ratelimit/tests/keyed.rs";
+const LISTENING: &str = "gateway/tests/front/listening.rs";
+const LOWER: &str = "gateway/src/control/lower/tests.rs";
+const MAPPING: &str = "gateway/src/authn/jwt/tests/mapping.rs";
+const REQUEST: &str = "gateway/src/request/tests.rs";
+const SECURE: &str = "gateway/tests/front/secure.rs";
+const SIGNED: &str = "gateway/src/authn/jwt/tests/mod.rs";
+const SLOW: &str = "e2e/tests/faults/clients.rs";
+const SMUGGLING: &str = "gateway/tests/front/smuggling.rs";
+const STORE_HTTP: &str = "metastore/tests/etcd/http.rs";
+const THREATS: &str = "gateway/tests/front/threats.rs";
+const TIDY: &str = "e2e/tests/tidy.rs";
+const TOKENS: &str = "gateway/src/authn/token/tests.rs";
+const TUNNELS: &str = "gateway/tests/front/tunnels.rs";
 
-/// Number, outcome, and what shows it.
+/// Number, outcome, and what shows it: a file and a test in it.
 type Row = (u8, &'static str, &'static [(&'static str, &'static str)]);
 
 const TABLE: &[Row] = &[
@@ -54,6 +68,18 @@ const TABLE: &[Row] = &[
         3,
         "redirects are not followed, and foreign ones not passed on",
         &[(HEADERS, "redirect_to_another_host_is_not_passed_on")],
+    ),
+    (
+        4,
+        "a rule refuses proxying by resource, name and namespace; a tunnel is audited and limited as one",
+        &[
+            (
+                LOWER,
+                "refusing_rules_refuse_in_their_own_way_and_only_when_enforced",
+            ),
+            (FLOW, "one_kind_of_target_leaves_the_other_out"),
+            (FLOW, "long_running_requests_have_a_limit_of_their_own"),
+        ],
     ),
     (
         5,
@@ -99,9 +125,101 @@ const TABLE: &[Row] = &[
         ],
     ),
     (
+        8,
+        "what HTTP/1.1 may mean twice is refused, and nothing is left over",
+        &[
+            (SMUGGLING, "what_http1_may_mean_twice_is_refused"),
+            (
+                SMUGGLING,
+                "chunks_that_may_end_in_two_places_are_never_whole",
+            ),
+            (
+                SMUGGLING,
+                "a_target_with_another_host_is_refused_and_the_same_is_not",
+            ),
+        ],
+    ),
+    (
+        9,
+        "what HTTP/1.1 cannot carry does not come out of HTTP/2",
+        &[
+            (
+                SMUGGLING,
+                "what_http1_cannot_carry_does_not_come_out_of_http2",
+            ),
+            (
+                SMUGGLING,
+                "content_of_another_length_than_it_says_is_never_whole",
+            ),
+        ],
+    ),
+    (
+        10,
+        "one reading of a path, a kube-apiserver's, and the bytes travel on as they came",
+        &[
+            (REQUEST, "paths_resolve_as_in_kube_apiserver"),
+            (HEADERS, "uri_reaches_the_upstream_byte_for_byte"),
+        ],
+    ),
+    (
+        11,
+        "a query is read as upstream, and no watch passes as a list",
+        &[
+            (REQUEST, "list_shape_is_read"),
+            (REQUEST, "limits_of_zero_less_or_nonsense_are_none"),
+            (
+                FLOW,
+                "headers_of_an_upgrade_do_not_take_a_list_out_of_its_limit",
+            ),
+        ],
+    ),
+    (
+        12,
+        "each flood is cut off, and neighbours notice nothing",
+        &[
+            (FLOODS, "floods_are_cut_off_and_neighbours_notice_nothing"),
+            (LISTENING, "resets_in_a_hurry_close_the_connection"),
+            (FAULTS, "fault_14_rapid_reset"),
+            (FAULTS, "fault_15_header_bomb"),
+        ],
+    ),
+    (
+        13,
+        "what is slow or too large is closed, refused or passed on in pieces, and costs a bounded room",
+        &[
+            (SLOW, "fault_11_slow_clients"),
+            (LISTENING, "headers_have_a_bound"),
+            (INPUTS, "threat_13_oversize_input"),
+        ],
+    ),
+    (
+        14,
+        "no upstream's answer is kept for others; our own API judges each request by the roles of now",
+        &[
+            (
+                ACCESS,
+                "role_is_in_force_with_the_next_request_and_gone_with_its_binding",
+            ),
+            (
+                AUTHN,
+                "a_scoped_token_does_not_act_by_the_verdict_on_an_unscoped_one",
+            ),
+        ],
+    ),
+    (
         15,
-        "a running stream outlives its authority, no later request does",
-        &[(IDENTITY, "an_authority_changes_while_streams_run")],
+        "a stream ends soon after its caller's credential, whole, and no later request outlives it at all",
+        &[
+            (
+                IDENTITY,
+                "a_stream_ends_with_its_callers_token_and_not_with_an_outage",
+            ),
+            (
+                IDENTITY,
+                "a_stream_ends_with_the_authority_of_its_callers_certificate",
+            ),
+            (IDENTITY, "an_authority_changes_while_streams_run"),
+        ],
     ),
     (
         16,
@@ -120,6 +238,10 @@ const TABLE: &[Row] = &[
                 LISTENING,
                 "certificates_are_asked_for_recorded_and_not_required",
             ),
+            (
+                HOSTS,
+                "hosts_and_server_names_find_their_cluster_or_the_default",
+            ),
         ],
     ),
     (
@@ -133,12 +255,49 @@ const TABLE: &[Row] = &[
         &[(THREATS, "tokens_are_in_no_output")],
     ),
     (
-        22,
-        "strangers have a bounded number of questions, by address and over all",
+        19,
+        "no content is in an audit event: it has no place for any",
+        &[(INPUTS, "threat_19_audit_of_secrets")],
+    ),
+    (
+        20,
+        "health is for everybody, and everything else of the admin listener for the named",
         &[
+            (ADMIN, "only_the_named_may_call"),
+            (ADMIN, "health_is_for_everybody_and_reasons_are_not"),
+        ],
+    ),
+    (
+        21,
+        "the store lets in known certificates only, and each client has a bounded room",
+        &[
+            (STORE_HTTP, "only_certificates_of_the_client_ca_come_in"),
+            (HOSTILE, "a_transaction_of_many_large_reads_takes_room_too"),
+            (
+                HOSTILE,
+                "watches_on_one_stream_are_bounded_and_the_rest_go_on",
+            ),
+            (HOSTILE, "a_flood_of_leases_holds_nobody_up"),
+        ],
+    ),
+    (
+        22,
+        "limits are by who was found to call, with a bound on keys; strangers have a bounded number of \
+         questions, by address and over all",
+        &[
+            (KEYED, "a_full_map_limits_new_keys_together"),
+            (KEYED, "keys_with_moved_boundaries_differ"),
             (TOKENS, "a_source_of_bad_tokens_is_not_asked_about_for_ever"),
             (TOKENS, "accounts_of_sources_are_bounded"),
             (TOKENS, "a_flood_of_bad_tokens_holds_up_nobody_else"),
+        ],
+    ),
+    (
+        23,
+        "files that would cost too much are refused with a reason; there are no regular expressions",
+        &[
+            (INPUTS, "threat_23_denial_by_config"),
+            (CONFIG, "rules_that_cannot_work_are_faults"),
         ],
     ),
     (
@@ -164,15 +323,34 @@ const TABLE: &[Row] = &[
             ),
         ],
     ),
+    (
+        25,
+        "one provider of cryptography, no dependency twice, none from elsewhere, no unsafe code",
+        &[
+            (TIDY, "dependencies_are_single_and_of_one_provider"),
+            (
+                TIDY,
+                "manifests_take_dependencies_and_lints_from_the_workspace",
+            ),
+        ],
+    ),
 ];
 
 #[test]
 fn each_threat_has_the_tests_that_are_named() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let numbers: Vec<u8> = TABLE.iter().map(|row| row.0).collect();
+    assert_eq!(numbers, (1..=25).collect::<Vec<u8>>());
     for (number, outcome, tests) in TABLE {
         assert!(!tests.is_empty(), "{number}: {outcome}");
-        for (source, test) in *tests {
+        for (file, test) in *tests {
+            let source = std::fs::read_to_string(root.join(file));
+            let source = source.unwrap_or_else(|error| panic!("{file}: {error}"));
             let found = source.contains(&format!("fn {test}("));
-            assert!(found, "threat {number} ({outcome}): no test {test}");
+            assert!(
+                found,
+                "threat {number} ({outcome}): no test {test} in {file}"
+            );
         }
     }
 }
