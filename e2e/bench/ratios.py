@@ -45,6 +45,19 @@ BESIDE = [
     ("count of 200k", "get, 1 client", P50, "p50 less", 0.1),
 ]
 
+# The gateway's axes beside HAProxy: case, and how much of its CPU per request at most, with the goal.
+GATEWAY = [
+    ("h2 at saturation", 1.25, 0.8),
+    ("h2 at 1000/s", 1.0, 0.8),
+    ("h2 at 3000/s", 1.0, 0.8),
+]
+
+# What it may add to HAProxy's latency, in ms: case, field, name, at most.
+ADDED = [
+    ("h2 at 5000/s", P50, "p50", 0.1),
+    ("h2 at 5000/s", "p99_ms", "p99", 0.5),
+]
+
 rows = collections.defaultdict(list)
 for line in open(sys.argv[1]):
     row = json.loads(line)
@@ -131,6 +144,18 @@ def gateway():
         found, rate = ratio(case, who, "cpu_us"), ratio(case, who, "rate")
         if who not in ("sluice", "direct", "etcd", "disk") and found and rate:
             print(f"  {case:<22}{who:<10}CPU {found[0]:.2f}x   rate {rate[0]:.2f}x")
+    print("\nBeside HAProxy (median of the rounds, least to greatest):")
+    for case, most, goal in GATEWAY:
+        if found := ratio(case, "haproxy", "cpu_us"):
+            verdict = "goal" if found[0] <= goal else "ok" if found[0] <= most else "over"
+            print(f"  {case:<22}CPU {found[0]:.2f}x ({found[1]:.2f}-{found[2]:.2f})   at most {most}x, goal {goal}x: {verdict}")
+    for case, field, name, most in ADDED:
+        pairs = zip(values(case, "sluice", field), values(case, "haproxy", field))
+        added = sorted(a - b for a, b in pairs if a is not None and b is not None)
+        if added:
+            middle = statistics.median(added)
+            verdict = "ok" if middle <= most else "over"
+            print(f"  {case:<22}{name} {middle:+.3f} ms ({added[0]:+.3f} to {added[-1]:+.3f})   at most +{most} ms: {verdict}")
 
 
 table()

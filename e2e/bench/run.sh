@@ -106,7 +106,7 @@ YAML
             sluice) port=$front pids="--pid $pid" ;;
             esac
             $load measure "$dir" --url "https://origin.local:$port$path" --to "127.0.0.1:$port" $pids \
-                --proto h2 --rates 0,1000,3000 --seconds "$SECONDS_EACH" --idle 1 \
+                --proto h2 --rates 0,1000,3000,5000 --seconds "$SECONDS_EACH" --idle 1 \
                 --pin-server 0 --pin-load 1 --upstream-ports $base --label $who | tee -a "$ROWS"
         done
     done
