@@ -4,9 +4,7 @@
 //! The URI is written as it came: secrets do not belong in URIs, and Kubernetes puts none there.
 //! Header values other than the user agent are never written.
 
-use std::io::Write as _;
-use std::time::Duration;
-
+use super::digits;
 use super::event::{AdminChange, Event, EventStage};
 use crate::identity::UserInfo;
 use crate::request::RequestInfo;
@@ -15,7 +13,7 @@ use crate::request::RequestInfo;
 pub(super) fn line(out: &mut Vec<u8>, event: &Event) {
     let mut object = Object::begin(out);
     head(&mut object, event.stage);
-    object.shown("auditID", event.id);
+    object.quoted("auditID", |out| digits::uuid(out, event.id.0));
     match (&event.info, event.raw.as_deref()) {
         (Some(info), _) => {
             object.text("requestURI", info.uri().as_str());
@@ -39,13 +37,17 @@ pub(super) fn line(out: &mut Vec<u8>, event: &Event) {
         }
         (None, _) => object.raw("user", b"{}"),
     }
-    object.shown_list("sourceIPs", event.source.ip());
+    object.address("sourceIPs", event.source.ip());
     if let Some(agent) = event.user_agent.as_ref().and_then(|v| v.to_str().ok()) {
         object.text("userAgent", agent);
     }
     object.field("responseStatus", |out| status(out, event.code));
-    object.shown("requestReceivedTimestamp", Timestamp(event.received));
-    object.shown("stageTimestamp", Timestamp(event.received + event.took));
+    object.quoted("requestReceivedTimestamp", |out| {
+        digits::time(out, event.received);
+    });
+    object.quoted("stageTimestamp", |out| {
+        digits::time(out, event.received + event.took);
+    });
     object.field("annotations", |out| annotations(out, event));
     object.end();
     out.push(b'\n');
@@ -55,7 +57,9 @@ pub(super) fn line(out: &mut Vec<u8>, event: &Event) {
 pub(super) fn admin_line(out: &mut Vec<u8>, change: &AdminChange) {
     let mut object = Object::begin(out);
     head(&mut object, EventStage::Complete);
-    object.shown("auditID", uuid::Uuid::new_v4());
+    object.quoted("auditID", |out| {
+        digits::uuid(out, uuid::Uuid::new_v4().as_u128());
+    });
     object.text("requestURI", &change.path);
     object.text("verb", &change.verb);
     object.field("user", |out| {
@@ -65,12 +69,13 @@ pub(super) fn admin_line(out: &mut Vec<u8>, change: &AdminChange) {
         user.end();
     });
     match change.source {
-        Some(source) => object.shown_list("sourceIPs", source.ip()),
+        Some(source) => object.address("sourceIPs", source.ip()),
         None => object.raw("sourceIPs", b"[]"),
     }
     object.field("responseStatus", |out| status(out, change.code));
-    object.shown("requestReceivedTimestamp", Timestamp(change.at));
-    object.shown("stageTimestamp", Timestamp(change.at));
+    for name in ["requestReceivedTimestamp", "stageTimestamp"] {
+        object.quoted(name, |out| digits::time(out, change.at));
+    }
     object.field("annotations", |out| {
         let mut annotations = Object::begin(out);
         annotations.text("sluice.io/admin-target", &change.target);
@@ -123,7 +128,8 @@ fn user_json(out: &mut Vec<u8>, user: &UserInfo) {
         object.field("extra", |out| {
             let mut extra = Object::begin(out);
             for (key, values) in &user.extra {
-                extra.texts(key, values);
+                extra.entry(key);
+                texts(extra.out, values);
             }
             extra.end();
         });
@@ -152,7 +158,9 @@ fn annotations(out: &mut Vec<u8>, event: &Event) {
         }
     }
     if facts.attempts > 1 {
-        object.shown("sluice.io/attempts", facts.attempts);
+        object.quoted("sluice.io/attempts", |out| {
+            digits::number(out, facts.attempts.into());
+        });
     }
     if !facts.would_refuse.is_empty() {
         object.text("sluice.io/would-refuse", &facts.would_refuse.join(","));
@@ -160,15 +168,21 @@ fn annotations(out: &mut Vec<u8>, event: &Event) {
     if event.broken {
         object.raw("sluice.io/broken-off", b"\"true\"");
     }
-    object.shown("sluice.io/response-bytes", event.sent);
+    object.quoted("sluice.io/response-bytes", |out| {
+        digits::number(out, event.sent);
+    });
     if event.taken > 0 {
-        object.shown("sluice.io/tunnel-bytes-taken", event.taken);
+        object.quoted("sluice.io/tunnel-bytes-taken", |out| {
+            digits::number(out, event.taken);
+        });
     }
-    object.shown("sluice.io/latency-seconds", Seconds(event.head_took));
+    object.quoted("sluice.io/latency-seconds", |out| {
+        digits::seconds(out, event.head_took);
+    });
     object.end();
 }
 
-/// A JSON object being written; every field name here is plain ASCII or escaped as a text.
+/// A JSON object being written.
 struct Object<'a> {
     out: &'a mut Vec<u8>,
     is_first: bool,
@@ -187,7 +201,20 @@ impl<'a> Object<'a> {
         self.out.push(b'}');
     }
 
-    fn name(&mut self, name: &str) {
+    /// A name of ours, in which there is nothing to escape.
+    fn name(&mut self, name: &'static str) {
+        let before: &[u8] = if std::mem::replace(&mut self.is_first, false) {
+            b"\""
+        } else {
+            b",\""
+        };
+        self.out.extend_from_slice(before);
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.extend_from_slice(b"\":");
+    }
+
+    /// A name that somebody else has chosen.
+    fn entry(&mut self, name: &str) {
         if !std::mem::replace(&mut self.is_first, false) {
             self.out.push(b',');
         }
@@ -195,78 +222,66 @@ impl<'a> Object<'a> {
         self.out.push(b':');
     }
 
-    fn raw(&mut self, name: &str, json: &[u8]) {
+    fn raw(&mut self, name: &'static str, json: &[u8]) {
         self.name(name);
         self.out.extend_from_slice(json);
     }
 
-    fn text(&mut self, name: &str, text: &str) {
+    fn text(&mut self, name: &'static str, text: &str) {
         self.name(name);
         write_text(self.out, text);
     }
 
-    fn texts(&mut self, name: &str, texts: &[String]) {
+    fn texts(&mut self, name: &'static str, list: &[String]) {
         self.name(name);
-        self.out.push(b'[');
-        for (n, text) in texts.iter().enumerate() {
-            if n > 0 {
-                self.out.push(b',');
-            }
-            write_text(self.out, text);
-        }
-        self.out.push(b']');
+        texts(self.out, list);
     }
 
-    fn number(&mut self, name: &str, number: u64) {
+    fn number(&mut self, name: &'static str, number: u64) {
         self.name(name);
-        show(self.out, number);
+        digits::number(self.out, number);
     }
 
-    /// A text of what is shown, which must hold nothing that JSON escapes.
-    fn shown(&mut self, name: &str, value: impl std::fmt::Display) {
+    /// A text in which there is nothing to escape.
+    fn quoted(&mut self, name: &'static str, write: impl FnOnce(&mut Vec<u8>)) {
         self.name(name);
         self.out.push(b'"');
-        show(self.out, value);
+        write(self.out);
         self.out.push(b'"');
     }
 
-    fn shown_list(&mut self, name: &str, value: impl std::fmt::Display) {
+    /// A list of one address.
+    fn address(&mut self, name: &'static str, address: std::net::IpAddr) {
         self.name(name);
         self.out.extend_from_slice(b"[\"");
-        show(self.out, value);
+        digits::address(self.out, address);
         self.out.extend_from_slice(b"\"]");
     }
 
-    fn field(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+    fn field(&mut self, name: &'static str, write: impl FnOnce(&mut Vec<u8>)) {
         self.name(name);
         write(self.out);
     }
 }
 
-fn show(out: &mut Vec<u8>, value: impl std::fmt::Display) {
-    write!(out, "{value}").expect("a buffer in memory takes everything");
+fn texts(out: &mut Vec<u8>, texts: &[String]) {
+    out.push(b'[');
+    for (n, text) in texts.iter().enumerate() {
+        if n > 0 {
+            out.push(b',');
+        }
+        write_text(out, text);
+    }
+    out.push(b']');
 }
 
 fn write_text(out: &mut Vec<u8>, text: &str) {
+    let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
+    if text.bytes().all(is_plain) {
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+        return;
+    }
     serde_json::to_writer(out, text).expect("a text is JSON, and a buffer takes everything");
-}
-
-/// RFC 3339 with microseconds, as `metav1.MicroTime`.
-struct Timestamp(Duration);
-
-impl std::fmt::Display for Timestamp {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let micros = i64::try_from(self.0.as_micros()).unwrap_or(i64::MAX);
-        let time = jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX);
-        write!(f, "{time:.6}")
-    }
-}
-
-/// Seconds with microseconds.
-struct Seconds(Duration);
-
-impl std::fmt::Display for Seconds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:.6}", self.0.as_secs_f64())
-    }
 }

@@ -5,6 +5,7 @@
 //! counted and said, and never a request. It knows requests and users, and neither limits nor
 //! upstreams: those are facts it is told.
 
+mod digits;
 mod event;
 mod file;
 mod format;

@@ -21,11 +21,11 @@ const QUEUE_BYTES_MAX: usize = 64 << 20;
 const EVENT_BYTES: usize = 512;
 
 /// How long the writer lets events gather once one has come: a waking a request would cost more
-/// than writing its line.
-const GATHER: Duration = Duration::from_millis(10);
+/// than writing its line, and a process that is killed has lost no more than this.
+const GATHER: Duration = Duration::from_millis(100);
 
-/// How long a written line may wait in the writer's buffer when nothing else comes.
-const FLUSH_AFTER: Duration = Duration::from_millis(200);
+/// Events for which it waits no longer: some 300 KiB, which a core's cache still has.
+const GATHERED_MAX: usize = 512;
 
 /// Where events go. Called from one thread only.
 pub trait Sink: Send {
@@ -59,17 +59,17 @@ pub struct Recorder {
 #[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    /// Rung when the queue is no longer empty, or the writer shall not let it grow.
+    /// Rung when the queue is no longer empty, and when the writer shall not let it grow.
     bell: Condvar,
     dropped: AtomicU64,
+    /// Messages handed over and not yet written, those the writer has taken among them.
+    pending: AtomicUsize,
     queued_bytes: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Queue {
     messages: Vec<Message>,
-    /// Messages handed over and not yet written, those the writer has taken among them.
-    pending: usize,
     is_hurried: bool,
     is_closed: bool,
 }
@@ -85,10 +85,11 @@ impl Drop for Open {
 
 impl Recorder {
     /// Hands over a finished request; never waits.
-    pub fn event(&self, event: Event) {
+    pub fn event(&self, event: impl Into<Box<Event>>) {
+        let event = event.into();
         let bytes = size(&event);
         let before = self.shared.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if before + bytes > QUEUE_BYTES_MAX || !self.send(Message::Event(Box::new(event))) {
+        if before + bytes > QUEUE_BYTES_MAX || !self.send(Message::Event(event)) {
             self.shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.shared.lose(1, "the writer cannot keep up");
         }
@@ -123,14 +124,15 @@ impl Recorder {
 
     fn send(&self, message: Message) -> bool {
         let mut queue = self.shared.queue.lock();
-        if queue.pending >= QUEUE_MAX {
+        // Under the lock, so that no two count as the last.
+        if self.shared.pending.load(Ordering::Relaxed) >= QUEUE_MAX {
             return false;
         }
-        queue.pending += 1;
-        let was_empty = queue.messages.is_empty();
+        self.shared.pending.fetch_add(1, Ordering::Relaxed);
         queue.messages.push(message);
+        let length = queue.messages.len();
         drop(queue);
-        if was_empty {
+        if length == 1 || length == GATHERED_MAX {
             self.shared.bell.notify_one();
         }
         true
@@ -168,7 +170,6 @@ pub fn spawn(sinks: Vec<Box<dyn Sink>>) -> std::io::Result<Recorder> {
     let writer = Writer {
         shared: Arc::clone(&shared),
         sinks,
-        is_unflushed: false,
     };
     std::thread::Builder::new()
         .name("audit".to_owned())
@@ -182,23 +183,20 @@ pub fn spawn(sinks: Vec<Box<dyn Sink>>) -> std::io::Result<Recorder> {
 struct Writer {
     shared: Arc<Shared>,
     sinks: Vec<Box<dyn Sink>>,
-    is_unflushed: bool,
 }
 
 impl Writer {
     fn run(mut self) {
         let mut batch = Vec::new();
         loop {
-            let is_closed = self.shared.take(&mut batch);
+            self.shared.take(&mut batch);
             if batch.is_empty() {
-                self.flush();
-                if is_closed {
-                    return;
-                }
+                return;
             }
             for message in batch.drain(..) {
                 self.write(message);
             }
+            self.flush();
             let lost: u64 = self.sinks.iter_mut().map(|sink| sink.take_lost()).sum();
             if lost > 0 {
                 self.shared.lose(lost, "they cannot be written");
@@ -224,29 +222,25 @@ impl Writer {
                 return;
             }
         }
-        self.is_unflushed = true;
-        self.shared.queue.lock().pending -= 1;
+        self.shared.pending.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn flush(&mut self) {
-        if std::mem::take(&mut self.is_unflushed) {
-            self.sinks.iter_mut().for_each(|sink| sink.flush());
-        }
+        self.sinks.iter_mut().for_each(|sink| sink.flush());
     }
 }
 
 impl Shared {
-    /// Takes what has gathered; nothing when none came for a while. Says whether no more will come.
-    fn take(&self, batch: &mut Vec<Message>) -> bool {
+    /// Waits for events, and takes what has gathered; nothing when no more will come.
+    fn take(&self, batch: &mut Vec<Message>) {
         let mut queue = self.queue.lock();
-        if queue.messages.is_empty() && !queue.is_closed {
-            self.bell.wait_for(&mut queue, FLUSH_AFTER);
-        }
-        if !queue.messages.is_empty() && !queue.is_hurried && !queue.is_closed {
-            self.bell.wait_for(&mut queue, GATHER);
-        }
+        let is_idle = |queue: &mut Queue| queue.messages.is_empty() && !queue.is_closed;
+        self.bell.wait_while(&mut queue, is_idle);
+        let may_gather = |queue: &mut Queue| {
+            queue.messages.len() < GATHERED_MAX && !queue.is_hurried && !queue.is_closed
+        };
+        self.bell.wait_while_for(&mut queue, may_gather, GATHER);
         std::mem::swap(batch, &mut queue.messages);
         queue.is_hurried = false;
-        queue.is_closed
     }
 }

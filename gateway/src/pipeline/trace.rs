@@ -45,7 +45,7 @@ impl Ids {
 
 /// The account of one request.
 pub(super) struct Trace {
-    event: Option<Event>,
+    event: Option<Box<Event>>,
     started: Instant,
     recorder: Recorder,
     metrics: RequestMetrics,
@@ -81,7 +81,7 @@ impl Trace {
             facts: crate::audit::Facts::default(),
         };
         Trace {
-            event: Some(event),
+            event: Some(Box::new(event)),
             started: clock::now(),
             recorder,
             metrics,
@@ -93,13 +93,13 @@ impl Trace {
 
     fn event(&mut self) -> &mut Event {
         self.event
-            .as_mut()
+            .as_deref_mut()
             .expect("the event is there until the account is ended by its drop")
     }
 
     fn seen(&self) -> &Event {
         self.event
-            .as_ref()
+            .as_deref()
             .expect("the event is there until the account is ended by its drop")
     }
 
