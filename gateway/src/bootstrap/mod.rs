@@ -69,7 +69,7 @@ pub fn run(
     for expired in control::expired(&loaded.process, clock::wall()) {
         tracing::warn!("{expired}");
     }
-    let runtime = runtime()?;
+    let runtime = gateway_runtime()?;
     let served = runtime.block_on(until_ended(config, loaded, upgrade, greeting));
     ending::shut_down(runtime, &served);
     served
@@ -118,6 +118,18 @@ async fn until_ended(
             }
         }
     }
+}
+
+/// The runtime of a gateway. With one core there is nobody to share work with: one thread that
+/// gives every task its turn gathers more requests for each write, and wakes nobody.
+fn gateway_runtime() -> Result<tokio::runtime::Runtime, BootstrapError> {
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
+        return runtime();
+    }
+    Ok(tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .thread_name("sluice")
+        .build()?)
 }
 
 /// The runtime all tasks of the process share.
