@@ -16,6 +16,9 @@ pub enum BodyError {
     /// The peer's stream broke.
     #[error("body stream broke: {0}")]
     Transport(#[from] hyper::Error),
+    /// The peer's HTTP/2 stream broke.
+    #[error("body stream broke: {0}")]
+    Stream(#[from] h2::Error),
     /// A bound was exceeded or the gateway gave the body up.
     #[error("body was cut: {0}")]
     Cut(&'static str),

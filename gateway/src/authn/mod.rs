@@ -135,7 +135,8 @@ impl Authenticator {
                 impersonator: None,
             }),
             Some(target) => {
-                impersonation.authorize(&user, &target).await?;
+                // Boxed, as what is below: rare, and large for a future that every request moves.
+                Box::pin(impersonation.authorize(&user, &target)).await?;
                 Ok(Verdict {
                     user: Arc::new(target.into_user()),
                     impersonator: Some(user),
@@ -168,7 +169,7 @@ impl Authenticator {
             }
         }
         if let Some(token) = bearer::find(headers).map_err(unauthorized)? {
-            return self.bearer(source, &token, wall).await;
+            return Box::pin(self.bearer(source, &token, wall)).await;
         }
         match (shown, &self.anonymous) {
             (None, Some(anonymous)) => Ok(Arc::clone(anonymous)),

@@ -15,7 +15,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::Body as _;
-use hyper::body::Incoming;
+
+use crate::upstream::{ReceiveError, Received};
 
 /// Objects are a few KiB, and lists of a namespace some tens.
 const HELD_MAX: usize = 64 * 1024;
@@ -40,13 +41,13 @@ pub(super) struct Beginning {
 /// An answer's content, part of it at hand.
 #[derive(Debug)]
 pub(super) struct Opened {
-    pub(super) incoming: Incoming,
+    pub(super) incoming: Received,
     pub(super) beginning: Beginning,
 }
 
 impl Opened {
     /// Takes the content as it comes.
-    pub(super) fn at_once(incoming: Incoming) -> Self {
+    pub(super) fn at_once(incoming: Received) -> Self {
         Opened {
             incoming,
             beginning: Beginning::default(),
@@ -57,7 +58,7 @@ impl Opened {
     ///
     /// # Errors
     /// The content broke; nothing of it has been handed on.
-    pub(super) async fn held(incoming: Incoming) -> Result<Self, hyper::Error> {
+    pub(super) async fn held(incoming: Received) -> Result<Self, ReceiveError> {
         let mut opened = Opened::at_once(incoming);
         let has_begun = |opened: &Opened| opened.beginning.bytes > 0;
         // Nearly always all of it is there already, and no timer is set.
@@ -81,7 +82,7 @@ impl Opened {
         &mut self,
         cx: &mut Context<'_>,
         is_enough: impl Fn(&Opened) -> bool,
-    ) -> Poll<Result<(), hyper::Error>> {
+    ) -> Poll<Result<(), ReceiveError>> {
         loop {
             let is_all = self.beginning.is_over || self.incoming.is_end_stream();
             let is_full = self.beginning.bytes >= HELD_MAX;

@@ -13,7 +13,6 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::beginning::Opened;
@@ -21,7 +20,7 @@ use super::framing::{Framer, Framing};
 use super::patience::Patience;
 use crate::body::{Body, BodyError};
 use crate::clock;
-use crate::upstream::{Estimates, Lease, Outcome, Seat, Ticket, View};
+use crate::upstream::{Estimates, Lease, Outcome, ReceiveError, Received, Seat, Ticket, View};
 
 /// What a response occupies upstream; free again when dropped.
 pub(super) struct Hold {
@@ -75,7 +74,7 @@ impl Hold {
         Arc::clone(&self.ticket.endpoint.id)
     }
 
-    fn observe_break(&self, error: &hyper::Error) {
+    fn observe_break(&self, error: &ReceiveError) {
         let endpoint = &self.ticket.endpoint;
         tracing::debug!(endpoint = &*endpoint.id, %error, "response body broke");
         endpoint.observe(Outcome::Failure, &self.view.spec, clock::now());
@@ -103,7 +102,7 @@ pub(super) fn plain(opened: Opened, mut hold: Hold, patience: Patience) -> Body 
 
 /// The body of a watch.
 pub(super) fn watch(
-    incoming: Incoming,
+    incoming: Received,
     hold: Hold,
     headers: &HeaderMap,
     ending: CancellationToken,
@@ -226,7 +225,7 @@ impl Plain {
 }
 
 struct Events {
-    incoming: Incoming,
+    incoming: Received,
     /// Whether it is wanted elsewhere.
     seat: Arc<Seat>,
     hold: Option<Hold>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 
 use crate::status::{Refusal, Stage};
-use crate::upstream::{ConnectError, Outcome};
+use crate::upstream::{ConnectError, Outcome, ReceiveError};
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +24,7 @@ pub(super) enum Failure {
     Refused,
     /// The connection broke before the head came.
     #[error("the connection broke: {0}")]
-    Broken(hyper::Error),
+    Broken(ReceiveError),
     /// No head in time.
     #[error("no answer within {0:?}")]
     Timeout(Duration),

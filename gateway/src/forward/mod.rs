@@ -35,7 +35,6 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
-use hyper::body::Incoming;
 
 use crate::body::Body;
 use crate::clock;
@@ -43,8 +42,8 @@ use crate::context::RequestContext;
 use crate::request::RequestInfo;
 use crate::status::Refusal;
 use crate::upstream::{
-    Cluster, IdentityMode, Kept, Lease, LoadClass, Outcome, SendBody, SendFailure, Ticket, Tried,
-    View, Wish,
+    Cluster, IdentityMode, Kept, Lease, LoadClass, Outcome, Received, SendBody, SendFailure,
+    Ticket, Tried, View, Wish,
 };
 use beginning::Opened;
 use body::{Hold, Size};
@@ -60,7 +59,7 @@ const ATTEMPTS_MAX: u32 = 5;
 /// Replays of a request that may have been carried out.
 const REPLAYS_MAX: u32 = 1;
 
-/// Which endpoint answered, as an extension of the response.
+/// Which endpoint answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
     /// Its URL.
@@ -69,7 +68,8 @@ pub struct Served {
     pub attempts: u32,
 }
 
-/// Forwards `request` to an endpoint of `cluster`, on behalf of `ctx.user`.
+/// Forwards `request` to an endpoint of `cluster`, on behalf of `ctx.user`. Which one answered is an
+/// extension of the response.
 ///
 /// # Errors
 /// A [`Refusal`] of stage `forward` when no endpoint gave an answer.
@@ -82,11 +82,12 @@ pub async fn forward(
     info: &RequestInfo,
     request: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
-    forward_to(cluster, ctx, info, None, request).await
+    forward_shaped(cluster, ctx, Shape::of(info), request).await
 }
 
-/// Forwards a request to one of a subset of the endpoints, where one is named; see [`forward`].
-/// The name of a subset that the cluster does not have stands for all of them.
+/// Forwards a request to one of a subset of the endpoints, where one is named, and says which
+/// answered; see [`forward`]. The name of a subset that the cluster does not have stands for all of
+/// them.
 ///
 /// # Errors
 /// A [`Refusal`] of stage `forward` when no endpoint gave an answer.
@@ -99,7 +100,7 @@ pub async fn forward_to(
     info: &RequestInfo,
     subset: Option<&str>,
     request: Request<Body>,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<(Response<Body>, Served), Refusal> {
     run(cluster, ctx, Shape::of(info), subset, request).await
 }
 
@@ -113,7 +114,9 @@ pub async fn forward_shaped(
     shape: Shape,
     request: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
-    run(cluster, ctx, shape, None, request).await
+    let (mut response, served) = run(cluster, ctx, shape, None, request).await?;
+    response.extensions_mut().insert(served);
+    Ok(response)
 }
 
 async fn run(
@@ -122,7 +125,7 @@ async fn run(
     shape: Shape,
     subset: Option<&str>,
     mut request: Request<Body>,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<(Response<Body>, Served), Refusal> {
     let view = cluster.view();
     if request.method() == Method::CONNECT || request.method() == Method::TRACE {
         return Err(failure::method_refused(request.method()));
@@ -213,15 +216,14 @@ impl Outgoing {
         view: &Arc<View>,
         ctx: &RequestContext,
         wish: &Wish<'_>,
-    ) -> Result<Response<Body>, Refusal> {
-        let mut returned = None;
+    ) -> Result<(Response<Body>, Served), Refusal> {
         loop {
             self.attempts += 1;
             let random = cluster.random();
             let ticket = view
                 .pick(wish, &mut self.tried, random, clock::now())
                 .ok_or_else(failure::no_endpoint)?;
-            match self.attempt(view, &ticket, &mut returned).await {
+            match self.attempt(view, &ticket).await {
                 Ok((response, lease)) => {
                     if self.is_worth_another(cluster, view, &ticket, wish, &response) {
                         continue;
@@ -249,12 +251,11 @@ impl Outgoing {
         }
     }
 
-    /// One try. `returned` carries a request that came back unsent on to the next one.
+    /// One try.
     async fn attempt(
         &mut self,
         view: &View,
         ticket: &Ticket,
-        returned: &mut Option<Box<Request<SendBody>>>,
     ) -> Result<(Response<Opened>, Lease), Failure> {
         let endpoint = &ticket.endpoint;
         let lease = endpoint
@@ -262,10 +263,7 @@ impl Outgoing {
             .lease(&endpoint.address, &view.connector)
             .await
             .map_err(Failure::Connect)?;
-        let mut request = match returned.take() {
-            Some(request) => *request,
-            None => self.request().ok_or(Failure::ContentGone)?,
-        };
+        let mut request = self.request().ok_or(Failure::ContentGone)?;
         let mut uri = http::uri::Parts::default();
         uri.scheme = Some(endpoint.scheme());
         uri.authority = Some(endpoint.address.authority.clone());
@@ -294,17 +292,14 @@ impl Outgoing {
                 }
                 Ok((self.open(response).await?, lease))
             }
-            Err(SendFailure::NeverSent(request)) => {
-                *returned = Some(request);
-                Err(Failure::NeverSent)
-            }
+            Err(SendFailure::NeverSent) => Err(Failure::NeverSent),
             Err(SendFailure::Refused { .. }) => Err(Failure::Refused),
-            Err(SendFailure::Broken(error)) => Err(Failure::Broken(error)),
+            Err(SendFailure::Broken(error)) => Err(Failure::Broken(error.into())),
         }
     }
 
     /// What is asked for with GET and ends is waited for: see `beginning`.
-    async fn open(&self, response: Response<Incoming>) -> Result<Response<Opened>, Failure> {
+    async fn open(&self, response: Response<Received>) -> Result<Response<Opened>, Failure> {
         let is_held = self.method == Method::GET && !self.shape.is_long_running;
         let (parts, incoming) = response.into_parts();
         let opened = if is_held {
@@ -424,7 +419,7 @@ impl Outgoing {
         ctx: &RequestContext,
         response: Response<Opened>,
         hold: Hold,
-    ) -> Result<Response<Body>, Refusal> {
+    ) -> Result<(Response<Body>, Served), Refusal> {
         if let Some(kept) = &self.content {
             kept.forget();
         }
@@ -438,10 +433,10 @@ impl Outgoing {
             return Err(failure::not_let_in(&hold.endpoint_id(), self.is_safe()));
         }
         parts.version = Version::HTTP_11;
-        parts.extensions.insert(Served {
+        let served = Served {
             endpoint: hold.endpoint_id(),
             attempts: self.attempts,
-        });
+        };
         let body = if self.shape.is_watch && parts.status == StatusCode::OK {
             let ending = ctx.ending();
             body::watch(opened.incoming, hold, &parts.headers, ending)
@@ -453,7 +448,7 @@ impl Outgoing {
             };
             body::plain(opened, hold, patience)
         };
-        Ok(Response::from_parts(parts, body))
+        Ok((Response::from_parts(parts, body), served))
     }
 }
 

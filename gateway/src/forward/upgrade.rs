@@ -49,7 +49,7 @@ pub(super) async fn forward(
     ctx: &RequestContext,
     subset: Option<&str>,
     mut request: Request<Body>,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<(Response<Body>, Served), Refusal> {
     let protocol = protocol(&request)?;
     let open = cluster.counters.tunnels_open.load(Ordering::Relaxed);
     if open >= u64::from(view.spec.tunnels_max.get()) {
@@ -80,13 +80,12 @@ pub(super) async fn forward(
         endpoint: Arc::clone(&ticket.endpoint.id),
         attempts,
     };
-    let mut response = if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+    let response = if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         join(cluster, ctx, client, answer, ticket, &protocol)?
     } else {
         relay(view, answer, ticket)?
     };
-    response.extensions_mut().insert(served);
-    Ok(response)
+    Ok((response, served))
 }
 
 /// The protocol asked for, if it is one that Kubernetes speaks.
@@ -197,7 +196,7 @@ async fn ask(
     request.headers_mut().insert(HOST, host);
     match tokio::time::timeout(HEAD_MAX, sender.send_request(request)).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(failure::Failure::Broken(error).into_refusal(&endpoint.id)),
+        Ok(Err(error)) => Err(failure::Failure::Broken(error.into()).into_refusal(&endpoint.id)),
         Err(_) => Err(failure::Failure::Timeout(HEAD_MAX).into_refusal(&endpoint.id)),
     }
 }
@@ -254,7 +253,7 @@ fn relay(
     let hold = Hold::without_lease(view, ticket);
     let patience = Patience::of(view.spec.timeouts.head);
     let mut response =
-        answer.map(|incoming| body::plain(Opened::at_once(incoming), hold, patience));
+        answer.map(|incoming| body::plain(Opened::at_once(incoming.into()), hold, patience));
     strip_hops(response.headers_mut());
     Ok(response)
 }

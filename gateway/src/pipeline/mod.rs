@@ -25,7 +25,7 @@ use crate::body::Body;
 use crate::clock;
 use crate::context::{Connection, RequestContext, RequestId, Tether};
 use crate::flow::Admission;
-use crate::forward::{self, Served};
+use crate::forward;
 use crate::forwarded;
 use crate::request::RequestInfo;
 use crate::snapshot::{Misrouted, Route, RoutingSnapshot, Target};
@@ -191,16 +191,16 @@ impl Gateway {
             impersonator: verdict.impersonator,
             tether,
         };
-        let mut response = match &route.target {
+        let response = match &route.target {
             Target::Upstream(cluster) => {
                 let subset = admission.subset();
-                forward::forward_to(cluster, &context, &info, subset, request).await?
+                let forwarding = forward::forward_to(cluster, &context, &info, subset, request);
+                let (response, served) = forwarding.await?;
+                trace.endpoint(served);
+                response
             }
             Target::Api(api) => api.serve(&context, &info, request).await,
         };
-        if let Some(served) = response.extensions_mut().remove::<Served>() {
-            trace.endpoint(served);
-        }
         Ok((response, admission))
     }
 }

@@ -203,7 +203,7 @@ impl View {
             .await
             .map_err(|failure| failure.to_string())?;
         let status = answer.status();
-        let body = Body::from(answer.into_body()).collect_up_to(answer_max);
+        let body = Body::boxed(answer.into_body()).collect_up_to(answer_max);
         let body = body.await.map_err(|error| error.to_string())?;
         Ok((status, body))
     }

@@ -8,38 +8,20 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::uri::Authority;
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::credentials::TlsConfigs;
+use super::http2::{self, Ended, Http2, Http2Driver};
 use super::io::Stream;
-use super::send::SendBody;
 use crate::body::Body;
 use crate::socket;
 
-/// A silent endpoint is asked this often, and given up this much later: 5 s together, the time in
-/// which a half-open connection has to be noticed.
-const PING_INTERVAL: Duration = Duration::from_secs(2);
-const PING_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long sent bytes may stay unacknowledged: as long as an endpoint may be silent.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(5);
-
-/// Flow-control windows for responses: a list of megabytes on one stream runs at 250 MB/s a
-/// millisecond away, and the connection's window holds as many unread ones as a kube-apiserver
-/// allows streams, so that no number of them stops the others.
-const STREAM_WINDOW: u32 = 256 * 1024;
-const CONNECTION_WINDOW: u32 = 64 * 1024 * 1024;
-
-/// Bytes of an upload kept per stream when the endpoint does not read.
-const STREAM_SEND_BYTES: usize = 256 * 1024;
-
-/// Response header fields of an endpoint: Go's servers send up to 1 MiB, warnings reach 4 KiB.
-const HEADER_BYTES_MAX: u32 = 256 * 1024;
-
-/// How often the connection is asked whether SETTINGS have come: hyper wakes nobody for them.
-const SETTINGS_TICK: Duration = Duration::from_millis(1);
 
 /// Why there is no connection. Nothing of a request was sent.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -83,8 +65,6 @@ pub(crate) struct Connector {
 
 static GENERATION: AtomicU64 = AtomicU64::new(1);
 
-pub(crate) type Http2 = http2::SendRequest<SendBody>;
-pub(crate) type Http2Driver = http2::Connection<TokioIo<Stream>, SendBody, TokioExecutor>;
 pub(crate) type Http1 = http1::SendRequest<Body>;
 pub(crate) type Http1Driver = http1::Connection<TokioIo<Stream>, Body>;
 
@@ -106,10 +86,9 @@ impl Connector {
     pub(crate) async fn http2(&self, to: &Address) -> Result<(Http2, Http2Driver), ConnectError> {
         self.in_time(async {
             let stream = self.stream(to, true).await?;
-            let (sender, mut driver) = http2_builder()
-                .handshake(TokioIo::new(stream))
-                .await
-                .map_err(|error| ConnectError::Http(error.to_string()))?;
+            let begun = http2::begin(stream).await;
+            let (sender, mut driver) =
+                begun.map_err(|error| ConnectError::Http(error.to_string()))?;
             settled(&mut driver).await?;
             Ok((sender, driver))
         })
@@ -167,37 +146,17 @@ impl Connector {
     }
 }
 
-fn http2_builder() -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .initial_max_send_streams(0)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buf_size(STREAM_SEND_BYTES)
-        .max_header_list_size(HEADER_BYTES_MAX)
-        .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_TIMEOUT)
-        .keep_alive_while_idle(true);
-    builder
-}
-
-/// Waits for the endpoint's first SETTINGS: before them the limit is the zero set above.
+/// Waits for the endpoint's first SETTINGS: before them it takes no streams.
 async fn settled(driver: &mut Http2Driver) -> Result<(), ConnectError> {
-    let mut tick = tokio::time::interval(SETTINGS_TICK);
-    loop {
-        let now = std::future::poll_fn(|cx| {
-            let over = Pin::new(&mut *driver).poll(cx).is_ready();
-            let is_settled = driver.current_max_send_streams() > 0;
-            Poll::Ready((over, is_settled))
-        });
-        match now.await {
-            (true, _) => {
-                let message = "the endpoint closed before it said anything of HTTP/2";
-                return Err(ConnectError::Http(message.into()));
-            }
-            (false, true) => return Ok(()),
-            (false, false) => tick.tick().await,
-        };
-    }
+    let settled = std::future::poll_fn(|cx| match Pin::new(&mut *driver).poll(cx) {
+        Poll::Ready(ended) => Poll::Ready(Err(ended)),
+        Poll::Pending if driver.streams_max() > 0 => Poll::Ready(Ok(())),
+        Poll::Pending => Poll::Pending,
+    });
+    settled.await.map_err(|ended: Result<(), Ended>| {
+        let why = ended.err().map(|why| format!(": {why}"));
+        let why = why.unwrap_or_default();
+        let message = "the endpoint closed before it said anything of HTTP/2";
+        ConnectError::Http(format!("{message}{why}"))
+    })
 }

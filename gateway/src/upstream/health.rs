@@ -13,8 +13,8 @@ use http::{HeaderValue, Request, StatusCode, Uri};
 use parking_lot::Mutex;
 
 use super::cluster::Cluster;
-use super::connect::Http2;
 use super::endpoint::Endpoint;
+use super::http2::Http2;
 use super::send::{SendBody, send};
 use super::spec::HealthSpec;
 use super::view::View;
@@ -184,7 +184,7 @@ async fn ask(
     view: &View,
     connection: &mut Option<Http2>,
 ) -> Result<StatusCode, String> {
-    let usable = connection.take().filter(|sender| !sender.is_closed());
+    let usable = connection.take().filter(|sender| !sender.is_over());
     let sender = match usable {
         Some(sender) => sender,
         None => {
@@ -201,7 +201,7 @@ async fn ask(
         .await
         .map_err(|failure| failure.to_string())?;
     let status = answer.status();
-    let body = Body::from(answer.into_body());
+    let body = Body::boxed(answer.into_body());
     let read = body.collect_up_to(ANSWER_MAX).await;
     read.map_err(|error| error.to_string())?;
     *connection = Some(sender);

@@ -1,7 +1,7 @@
 //! The pooled HTTP/2 connections to one endpoint.
 //!
-//! A connection takes as many streams as the endpoint publishes; hyper queues those beyond, so
-//! they are counted here and a further connection is opened when all are full. Packing requests
+//! A connection takes as many streams as the endpoint publishes; h2 queues those beyond, so they
+//! are counted here and a further connection is opened when all are full. Packing requests
 //! on few connections is deliberate: each further one costs batching. A connection leaves the
 //! list when its driver ends (closed, or GOAWAY) or its credentials have been replaced; streams
 //! on it run to their end. Bounds: [`CONNECTIONS_MAX`], and a wait as long as a connect may take.
@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use http::{Request, Response};
-use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::connect::{Address, ConnectError, Connector, Http2, Http2Driver};
+use super::connect::{Address, ConnectError, Connector};
+use super::http2::{Http2, Http2Driver};
+use super::received::Received;
 use super::send::{SendBody, SendFailure, send};
 
 /// Connections to one endpoint. kube-apiserver publishes 100 streams when left alone: 25,600
@@ -55,8 +56,7 @@ struct Opening {
 
 /// One connection.
 struct Pooled {
-    /// Taken out when the driver has ended: see [`send`].
-    sender: ArcSwapOption<Http2>,
+    sender: Http2,
     generation: u64,
     in_flight: AtomicUsize,
     streams_max: AtomicUsize,
@@ -201,10 +201,10 @@ impl Inner {
             Ok(_) if self.is_shut.load(Ordering::Relaxed) => {}
             Ok((sender, driver)) => {
                 let connection = Arc::new(Pooled {
-                    sender: ArcSwapOption::from_pointee(sender),
+                    sender,
                     generation,
                     in_flight: AtomicUsize::new(0),
-                    streams_max: AtomicUsize::new(driver.current_max_send_streams()),
+                    streams_max: AtomicUsize::new(driver.streams_max()),
                     is_closed: AtomicBool::new(false),
                     was_used: AtomicBool::new(true),
                     pool: Arc::clone(self),
@@ -240,12 +240,18 @@ async fn drive(connection: Arc<Pooled>, mut driver: Http2Driver) {
     let weak = Arc::downgrade(&connection);
     let pool = Arc::clone(&connection.pool);
     drop(connection);
+    let mut is_leaving = false;
     let ended = std::future::poll_fn(|cx| {
         let polled = std::pin::Pin::new(&mut driver).poll(cx);
         if let Some(connection) = weak.upgrade() {
-            let max = driver.current_max_send_streams();
+            let max = driver.streams_max();
             if connection.streams_max.swap(max, Ordering::Relaxed) < max {
                 pool.changed.notify_waiters();
+            }
+            if !is_leaving && connection.sender.is_over() {
+                is_leaving = true;
+                connection.is_closed.store(true, Ordering::Relaxed);
+                pool.remove(&connection);
             }
         }
         if let Poll::Ready(ended) = polled {
@@ -259,17 +265,13 @@ async fn drive(connection: Arc<Pooled>, mut driver: Http2Driver) {
     drop(driver);
     if let Some(connection) = weak.upgrade() {
         connection.is_closed.store(true, Ordering::Relaxed);
-        connection.sender.store(None);
         pool.remove(&connection);
     }
 }
 
 impl Pooled {
     fn take(&self, generation: u64) -> bool {
-        if self.generation != generation
-            || self.is_closed.load(Ordering::Relaxed)
-            || self.sender.load().as_ref().is_none_or(|s| s.is_closed())
-        {
+        if self.generation != generation || self.is_closed.load(Ordering::Relaxed) {
             return false;
         }
         let max = self.streams_max.load(Ordering::Relaxed);
@@ -290,19 +292,15 @@ impl Lease {
     pub(crate) async fn send(
         &self,
         request: Request<SendBody>,
-    ) -> Result<Response<Incoming>, SendFailure> {
-        let sender = self.connection.sender.load().as_deref().cloned();
-        let Some(sender) = sender else {
-            return Err(SendFailure::NeverSent(Box::new(request)));
-        };
-        let sent = send(sender, request).await;
+    ) -> Result<Response<Received>, SendFailure> {
+        let sent = send(self.connection.sender.clone(), request).await;
         let is_leaving = match &sent {
             Ok(_) | Err(SendFailure::Broken(_)) => false,
-            Err(SendFailure::NeverSent(_)) => true,
+            Err(SendFailure::NeverSent) => true,
             Err(SendFailure::Refused { is_leaving }) => *is_leaving,
         };
         if is_leaving {
-            // hyper notices its own end late while streams are open: nobody else need try.
+            // Its driver may not have come to see that: nobody else need try.
             self.connection.is_closed.store(true, Ordering::Relaxed);
         }
         sent

@@ -4,11 +4,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::CONTENT_LENGTH;
+use http::request::Parts;
+use http::{Method, Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use hyper::body::Incoming;
 
+use super::http2::Http2;
 use super::kept::KeptBody;
+use super::received::Received;
+use super::upload::Upload;
 use crate::body::BodyError;
 
 /// What is sent as a request's content.
@@ -60,9 +64,9 @@ impl HttpBody for SendBody {
 /// Why no response head came, by what it says about the request's fate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendFailure {
-    /// It never left; here it is again.
+    /// It never left, and nothing of its content was read.
     #[error("the connection had ended before it took the request")]
-    NeverSent(Box<Request<SendBody>>),
+    NeverSent,
     /// It may have left, and the endpoint says that it did not look at it; `is_leaving` when that
     /// was said of the whole connection.
     #[error("refused unseen")]
@@ -72,39 +76,64 @@ pub(crate) enum SendFailure {
     },
     /// It left, and what became of it nobody knows.
     #[error("broken: {0}")]
-    Broken(hyper::Error),
+    Broken(h2::Error),
 }
 
 /// Sends `request` and waits for the response's head.
-///
-/// The sender is let go before the wait. Where the connection's end of the channel goes while a
-/// request is being put into it, tokio leaves the request in the channel until the last sender is
-/// gone; were that the waiting request's own, it would wait for itself.
 pub(super) async fn send(
-    mut sender: super::connect::Http2,
+    mut sender: Http2,
     request: Request<SendBody>,
-) -> Result<Response<Incoming>, SendFailure> {
-    let sending = sender.try_send_request(request);
+) -> Result<Response<Received>, SendFailure> {
+    let (mut parts, body) = request.into_parts();
+    let has_content = !body.is_end_stream();
+    say_length(&mut parts, &body);
+    let head = Request::from_parts(parts, ());
+    let sent = sender.send(head, has_content);
+    let (answer, stream) = sent.map_err(|error| unsent(&sender, error))?;
     drop(sender);
-    match sending.await {
-        Ok(response) => Ok(response),
-        Err(mut failure) => match failure.take_message() {
-            Some(request) => Err(SendFailure::NeverSent(Box::new(request))),
-            None => Err(judge(failure.into_error())),
-        },
+    let uploading = if has_content {
+        Upload::new(body, stream).begin().await
+    } else {
+        None
+    };
+    let answer = answer.await.map_err(judge)?;
+    if let Some(uploading) = uploading {
+        // An answer may come before the request's end, which still has to be sent.
+        uploading.detach();
+    }
+    let (parts, stream) = answer.into_parts();
+    let content = Received::http2(stream, &parts.headers);
+    Ok(Response::from_parts(parts, content))
+}
+
+/// Content whose length is known and not said is that of the gateway's own requests.
+fn say_length(parts: &mut Parts, body: &SendBody) {
+    let Some(length) = body.size_hint().exact() else {
+        return;
+    };
+    let has_content = matches!(parts.method, Method::POST | Method::PUT | Method::PATCH);
+    if length > 0 || has_content {
+        let entry = parts.headers.entry(CONTENT_LENGTH);
+        entry.or_insert_with(|| length.into());
+    }
+}
+
+/// Nothing of a request that is not taken is sent. Either the connection takes none any more, or
+/// it is the request: then it would be taken nowhere.
+fn unsent(sender: &Http2, error: h2::Error) -> SendFailure {
+    if sender.is_over() {
+        SendFailure::NeverSent
+    } else {
+        SendFailure::Broken(error)
     }
 }
 
 /// h2 gives streams above the last id of a GOAWAY, and no others, that GOAWAY as their error:
 /// the endpoint has not processed them. The same is promised by `REFUSED_STREAM`.
-fn judge(error: hyper::Error) -> SendFailure {
-    let cause = std::error::Error::source(&error);
-    let Some(cause) = cause.and_then(|cause| cause.downcast_ref::<h2::Error>()) else {
-        return SendFailure::Broken(error);
-    };
-    let is_refusal = cause.is_reset() && cause.reason() == Some(h2::Reason::REFUSED_STREAM);
-    let is_leaving = cause.is_go_away();
-    if cause.is_remote() && (is_leaving || is_refusal) {
+fn judge(error: h2::Error) -> SendFailure {
+    let is_refusal = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+    let is_leaving = error.is_go_away();
+    if error.is_remote() && (is_leaving || is_refusal) {
         SendFailure::Refused { is_leaving }
     } else {
         SendFailure::Broken(error)

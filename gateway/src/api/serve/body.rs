@@ -93,10 +93,13 @@ pub(crate) async fn collect(body: Body) -> Result<Bytes, Refusal> {
     };
     collected.map_err(|error| match error {
         BodyError::Cut(_) => errors::too_large(BODY_BYTES_MAX),
-        BodyError::Transport(error) => {
-            errors::bad_request(format!("request body could not be read: {error}"))
-        }
+        BodyError::Transport(error) => unread(&error),
+        BodyError::Stream(error) => unread(&error),
     })
+}
+
+fn unread(why: &dyn std::fmt::Display) -> Refusal {
+    errors::bad_request(format!("request body could not be read: {why}"))
 }
 
 /// The media type of a body, without parameters; JSON when it is not said.
