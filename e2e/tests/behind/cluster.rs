@@ -151,13 +151,16 @@ impl<'a> Cluster<'a> {
 }
 
 /// The rights that `docs/identity.md` names, and none beside them.
-fn grant(direct: &Kubectl, identity: &str) {
-    let user = match identity {
+fn grant(direct: &Kubectl, form: &Form<'_>) {
+    let user = match form.identity {
         "frontProxy" => "system:sluice",
         _ => GATEWAY,
     };
     bind(direct, "system:auth-delegator", user);
-    if identity == "impersonate" {
+    if form.clients.contains("serviceAccounts") {
+        bind(direct, "system:service-account-issuer-discovery", user);
+    }
+    if form.identity == "impersonate" {
         // As it stands there: what is written down works.
         let page = include_str!("../../../docs/identity.md");
         let mut blocks = page.split("```\n").skip(1).step_by(2);
