@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
@@ -134,6 +134,11 @@ async fn run(
         return Box::pin(upgrade::forward(cluster, &view, ctx, subset, request)).await;
     }
     headers::prepare(request.headers_mut(), &view, ctx)?;
+    if shape.is_watch {
+        // Where events end cannot be seen in an encoded stream, so that it could not end between
+        // two; apiservers since 1.37 encode the watches that begin with a list.
+        request.headers_mut().remove(ACCEPT_ENCODING);
+    }
     let (parts, body) = request.into_parts();
     let mut outgoing = Outgoing::new(cluster, &view, parts, body, shape)?;
     cluster.budget.deposit();
