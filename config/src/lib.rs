@@ -13,6 +13,7 @@ mod cluster;
 mod decode;
 mod diagnostic;
 mod discovery;
+mod kept;
 mod kubegateway;
 mod load;
 mod located;
@@ -37,6 +38,7 @@ pub use cluster::{
 pub use decode::API_VERSION;
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use discovery::{Discovery, Dns, Slice};
+pub use kept::{KeptError, load_kept, load_kept_rules, pack};
 pub use kubegateway::{Imported, import};
 pub use load::{
     Loaded, RuleSet, Sourced, load, load_process, load_rules, load_rules_of, rule_files,

@@ -58,6 +58,8 @@ pub struct RuleSet {
     pub differences: Vec<Diagnostic>,
     /// The rule files, and then every file that an object names.
     pub files: Vec<PathBuf>,
+    /// The rule files as they were read.
+    pub(crate) sources: Vec<Arc<Source>>,
 }
 
 /// A process file and its rules, valid together.
@@ -123,7 +125,7 @@ pub fn load_process(path: &Path) -> Result<GatewayConfig, Diagnostics> {
     read_process(path).map(|sourced| sourced.value)
 }
 
-fn read_process(path: &Path) -> Result<Sourced<GatewayConfig>, Diagnostics> {
+pub(crate) fn read_process(path: &Path) -> Result<Sourced<GatewayConfig>, Diagnostics> {
     let mut faults = Vec::new();
     let mut found = Vec::new();
     if let Some(source) = read(path, &mut faults) {
@@ -166,7 +168,6 @@ fn read_process(path: &Path) -> Result<Sourced<GatewayConfig>, Diagnostics> {
 /// Every fault that was found in any file.
 pub fn load_rules(dir: &Path) -> Result<RuleSet, Diagnostics> {
     let mut faults = Vec::new();
-    let mut rules = RuleSet::default();
     let files = match rule_files(dir) {
         Ok(files) => files,
         Err(error) => {
@@ -181,13 +182,24 @@ pub fn load_rules(dir: &Path) -> Result<RuleSet, Diagnostics> {
         let message = format!("{} rule files; at most {FILES_MAX} are read", files.len());
         return Err(Diagnostics::of(vec![Diagnostic::of_file(dir, message)]));
     }
+    let sources: Vec<_> = files
+        .iter()
+        .filter_map(|file| read(file, &mut faults))
+        .collect();
+    rules_of(sources, files, faults)
+}
+
+/// Decodes and checks what rule files hold; `faults` are those of reading them.
+pub(crate) fn rules_of(
+    sources: Vec<Arc<Source>>,
+    files: Vec<PathBuf>,
+    mut faults: Vec<Diagnostic>,
+) -> Result<RuleSet, Diagnostics> {
+    let mut rules = RuleSet::default();
     let mut named = Vec::new();
-    for file in &files {
-        let Some(source) = read(file, &mut faults) else {
-            continue;
-        };
-        for object in decode::objects(&source, Place::Rules, &mut faults) {
-            let source = Arc::clone(&source);
+    for source in &sources {
+        for object in decode::objects(source, Place::Rules, &mut faults) {
+            let source = Arc::clone(source);
             match object {
                 Object::Cluster(mut cluster) => {
                     let mut paths = Paths::new(&source);
@@ -221,6 +233,7 @@ pub fn load_rules(dir: &Path) -> Result<RuleSet, Diagnostics> {
     }
     rules.files = files;
     rules.files.append(&mut named);
+    rules.sources = sources;
     // Cross-checks on half a set would complain of what the broken half holds.
     let is_whole = faults.is_empty();
     validate::rules(&rules, is_whole, &mut faults);

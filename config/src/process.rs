@@ -28,6 +28,9 @@ pub struct GatewayConfig {
     pub api: Option<Located<Api>>,
     /// The folder of rule files.
     pub rules_dir: Option<FilePath>,
+    /// The file that holds the rules that were last in force, written by the process itself: it
+    /// starts by them when the rules folder is faulty. Without it such a start is refused.
+    pub last_good_file: Option<FilePath>,
     /// Where this process stands, in the words of the endpoints' `zone`.
     pub zone: Option<Located<String>>,
     /// Where audit events go; without it they go nowhere.
@@ -342,6 +345,9 @@ impl GatewayConfig {
         }
         if let Some(path) = &mut self.rules_dir {
             visit("rulesDir", path, true);
+        }
+        if let Some(path) = &mut self.last_good_file {
+            visit("lastGoodFile", path, false);
         }
         if let Some(path) = &mut self.upgrade_socket {
             visit("upgradeSocket", path, false);

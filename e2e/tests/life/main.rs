@@ -11,4 +11,5 @@ mod addresses;
 mod ending;
 mod handover;
 mod reloads;
+mod restart;
 mod upstream;

@@ -229,7 +229,7 @@ async fn open_control(
     let handle = tokio::runtime::Handle::current();
     let opened = tokio::task::spawn_blocking(move || {
         let _inside = handle.enter();
-        Control::open(loaded, live, api, ControlOptions::default())
+        Control::open(loaded, &live, api.as_ref(), ControlOptions::default())
     });
     Ok(opened.await??)
 }

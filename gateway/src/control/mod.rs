@@ -12,6 +12,7 @@ mod clients;
 mod content;
 mod expiry;
 mod issuer;
+mod kept;
 mod lower;
 mod reviewer;
 mod state;
@@ -102,29 +103,71 @@ pub struct Control {
 }
 
 impl Control {
-    /// Puts a loaded configuration into force as generation 1. `local` serves the API of the
-    /// metastore, where there is one. Blocking; needs a tokio runtime around it.
+    /// Puts a loaded configuration into force as generation 1; where the rules cannot be used, those
+    /// last in force, if they are kept. `local` serves the API of the metastore, where there is one.
+    /// Blocking; needs a tokio runtime around it.
     ///
     /// # Errors
     /// What in the files cannot be used, although it is well written.
     pub fn open(
         loaded: Loaded,
-        live: Arc<LiveState>,
-        local: Option<Target>,
+        live: &Arc<LiveState>,
+        local: Option<&Target>,
         options: ControlOptions,
     ) -> Result<Self, AssembleError> {
         let Loaded { process, rules } = loaded;
         let known = files_of(&process, &rules);
-        let (rules, in_force) = read_rules(&process, &known)?;
-        let tls = TlsSource::new(&assemble::listen_spec(&process, &rules)?)?;
+        let made = read_rules(&process, &known)
+            .map_err(AssembleError::from)
+            .and_then(|(rules, read)| {
+                Control::with(process.clone(), &rules, read, (live, local), options)
+            });
+        let faults = match made {
+            Ok(control) => return Ok(control),
+            Err(faults) => faults,
+        };
+        let kept = match sluice_config::load_kept_rules(&process) {
+            Ok(kept) => kept,
+            Err(none) => {
+                tracing::debug!("{none}");
+                return Err(faults);
+            }
+        };
+        // Nothing on disk is what is in force: each look at the files tries them anew.
+        let unlike_any = Digest::of([]);
+        match Control::with(process, &kept, unlike_any, (live, local), options) {
+            Ok(control) => {
+                let message = faults.to_string();
+                tracing::error!(
+                    "started by the rules that were last in force, for those of the folder are faulty: {message}"
+                );
+                control.state.refused(&message, clock::wall());
+                Ok(control)
+            }
+            Err(also) => {
+                tracing::error!("the rules last in force cannot be used either: {also}");
+                Err(faults)
+            }
+        }
+    }
+
+    fn with(
+        process: Sourced<GatewayConfig>,
+        rules: &RuleSet,
+        in_force: Digest,
+        (live, local): (&Arc<LiveState>, Option<&Target>),
+        options: ControlOptions,
+    ) -> Result<Self, AssembleError> {
+        let tls = TlsSource::new(&assemble::listen_spec(&process, rules)?)?;
         let admin_tls = match lower::lower_admin(&process) {
             Some(plan) => Some(TlsSource::new(&assemble::admin_spec(&plan)?)?),
             None => None,
         };
-        let files = files_of(&process, &rules);
-        let mut assembler = Assembler::new(live, local);
-        let snapshot = assembler.assemble(1, &process, &rules, &tls)?;
-        tell_differences(&rules);
+        let files = files_of(&process, rules);
+        let mut assembler = Assembler::new(Arc::clone(live), local.cloned());
+        let snapshot = assembler.assemble(1, &process, rules, &tls)?;
+        kept::keep(&process, rules);
+        tell_differences(rules);
         let state = ConfigState::default();
         state.applied(1, in_force.short(), clock::wall());
         Ok(Control {
@@ -246,6 +289,7 @@ impl Control {
             .assemble(generation, &self.process, &rules, &self.tls)
             .map_err(|error| error.to_string())?;
         self.published.store(Arc::new(snapshot));
+        kept::keep(&self.process, &rules);
         tell_differences(&rules);
         self.generation = generation;
         if let (Some(source), Some(spec)) = (&self.admin_tls, admin) {

@@ -66,7 +66,7 @@ rulesDir: rules
 fn open(dir: &TempDir, options: ControlOptions) -> Control {
     let loaded = sluice_config::load(&dir.path().join("gateway.yaml")).unwrap();
     let live = LiveState::new(clock::now(), 1);
-    Control::open(loaded, live, None, options).unwrap()
+    Control::open(loaded, &live, None, options).unwrap()
 }
 
 /// A control that follows its files.
@@ -427,4 +427,130 @@ async fn a_name_that_moves_to_other_endpoints_forgets_verdicts_on_users() {
     fs::write(dir.path().join("rules/a.yaml"), text).unwrap();
     assert_eq!(control.reload(), Reloaded::Applied(2));
     assert!(!Arc::ptr_eq(&before, &authenticator(&control)));
+}
+
+/// A folder whose process keeps its rules, after it has run once.
+fn with_kept_rules(text: &str) -> TempDir {
+    let dir = folder();
+    let process = fs::read_to_string(dir.path().join("gateway.yaml")).unwrap();
+    fs::write(
+        dir.path().join("gateway.yaml"),
+        process + "lastGoodFile: last-good.json\n",
+    )
+    .unwrap();
+    fs::write(dir.path().join("token"), "t").unwrap();
+    fs::write(dir.path().join("rules/a.yaml"), text).unwrap();
+    open(&dir, WATCHING);
+    dir
+}
+
+/// Starts as the process does when the rules cannot be loaded.
+fn start_by_kept(dir: &TempDir) -> Result<Control, String> {
+    let path = dir.path().join("gateway.yaml");
+    let faults = sluice_config::load(&path).unwrap_err();
+    let loaded = sluice_config::load_kept(&path).map_err(|_| faults.to_string())?;
+    let live = LiveState::new(clock::now(), 1);
+    Control::open(loaded, &live, None, WATCHING).map_err(|faults| faults.to_string())
+}
+
+#[tokio::test]
+async fn a_start_on_faulty_rules_serves_by_those_last_in_force() {
+    // Its token is named relative to the rules folder.
+    let dir = with_kept_rules(&with_credentials("a"));
+    fs::write(
+        dir.path().join("rules/a.yaml"),
+        "apiVersion: sluice.io/v1alpha1\nkind: Nonsense\n",
+    )
+    .unwrap();
+    let control = start_by_kept(&dir).unwrap();
+    let view = control.state().view();
+    assert_eq!(view.generation, 1);
+    assert!(view.fault.unwrap().message.contains("Nonsense"));
+    let stop = CancellationToken::new();
+    let following = Following {
+        published: control.snapshot(),
+        handle: control.spawn(stop.clone()),
+        _stop: stop.drop_guard(),
+    };
+    assert_eq!(following.names(), ["a"]);
+    let again = following.handle.reload().await;
+    assert!(matches!(again, Some(Reloaded::Refused(_))), "{again:?}");
+    assert_eq!(following.handle.state().view().refused, 1, "told once");
+    // What was kept is what was in force, and not what was refused.
+    assert!(sluice_config::load_kept(&dir.path().join("gateway.yaml")).is_ok());
+    fs::write(dir.path().join("rules/a.yaml"), cluster("b")).unwrap();
+    following
+        .wait("the mended rules", |view| view.generation == 2)
+        .await;
+    assert_eq!(following.names(), ["b"]);
+    assert!(following.handle.state().is_good());
+}
+
+#[tokio::test]
+async fn rules_that_are_well_written_and_of_no_use_give_way_to_those_last_in_force() {
+    let dir = with_kept_rules(&cluster("a"));
+    fs::write(dir.path().join("ca.crt"), "no certificate").unwrap();
+    let unusable = cluster("b")
+        .replace("http:", "https:")
+        .replace("  identity:", "  tls: { caFile: ../ca.crt }\n  identity:");
+    fs::write(dir.path().join("rules/a.yaml"), unusable).unwrap();
+    let control = open(&dir, WATCHING);
+    let names: Vec<_> = control
+        .published
+        .load()
+        .routes()
+        .map(|r| r.name.to_string())
+        .collect();
+    assert_eq!(names, ["a"]);
+    assert!(
+        control
+            .state()
+            .view()
+            .fault
+            .unwrap()
+            .message
+            .contains("ca.crt")
+    );
+}
+
+#[tokio::test]
+async fn kept_rules_are_their_owners_and_follow_each_reload() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = with_kept_rules(&cluster("a"));
+    let kept = dir.path().join("last-good.json");
+    let mode = fs::metadata(&kept).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let following = Following::start(open(&dir, WATCHING)).await;
+    fs::write(dir.path().join("rules/a.yaml"), cluster("b")).unwrap();
+    following
+        .wait("the edit", |view| view.generation == 2)
+        .await;
+    fs::write(dir.path().join("rules/a.yaml"), "{").unwrap();
+    following
+        .wait("the fault", |view| view.fault.is_some())
+        .await;
+    assert!(fs::read_to_string(&kept).unwrap().contains("b.example.com"));
+    let beside = fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(beside, 6, "nothing half-written is left");
+}
+
+#[tokio::test]
+async fn what_was_kept_and_is_damaged_leaves_the_start_refused_for_the_rules_faults() {
+    let dir = with_kept_rules(&cluster("a"));
+    fs::write(
+        dir.path().join("rules/a.yaml"),
+        "apiVersion: sluice.io/v1alpha1\nkind: Nonsense\n",
+    )
+    .unwrap();
+    let kept = dir.path().join("last-good.json");
+    let whole = fs::read(&kept).unwrap();
+    let cut = whole.split_at(whole.len() / 2).0.to_vec();
+    let foreign = br#"{"form":"sluice.io/last-good/v9","files":[]}"#.to_vec();
+    for content in [cut, foreign, Vec::new(), vec![0xff; 64]] {
+        fs::write(&kept, content).unwrap();
+        let faults = start_by_kept(&dir).err().unwrap();
+        assert!(faults.contains("Nonsense"), "{faults}");
+    }
+    fs::remove_file(&kept).unwrap();
+    assert!(start_by_kept(&dir).is_err());
 }

@@ -77,7 +77,7 @@ impl InForce {
             ..ControlOptions::default()
         };
         let opened =
-            tokio::task::spawn_blocking(move || Control::open(loaded, live, None, options));
+            tokio::task::spawn_blocking(move || Control::open(loaded, &live, None, options));
         let control = opened.await.unwrap().unwrap();
         let published = control.snapshot();
         let stop = CancellationToken::new();
