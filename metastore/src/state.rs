@@ -56,7 +56,7 @@ impl<T: Clone> Weigh for Plain<T> {
 }
 
 /// Versions of one key let go at once by a sweep that others wait for.
-const SWEPT_VERSIONS: usize = 1024;
+const SWEPT_VERSIONS: usize = 64;
 
 /// How far the sweep of superseded versions has come: what lies before is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -14,13 +14,10 @@ use crate::{Error, Revision};
 
 /// Leases ended in one turn of the loop; each may delete very many keys.
 const EXPIRE_STEP: usize = 16;
-/// Changes swept in one turn of the loop: some hundred microseconds.
-const SWEEP_STEP: usize = 128;
+/// Changes swept in one turn of the loop, which a write may wait for: some ten microseconds.
+const SWEEP_STEP: usize = 64;
 /// Bytes let go in one turn, for a key may have had very many versions: as long again.
-const SWEEP_BYTES: u64 = 128 << 10;
-/// How many times as long as a turn of it took the sweep rests: it may have a fifth of a core, and a
-/// write waits for one turn at most. A million versions take some seconds.
-const SWEEP_REST: u32 = 4;
+const SWEEP_BYTES: u64 = 32 << 10;
 /// Chunks of changes looked at in one turn.
 const SWEEP_CHUNKS: usize = 4;
 
@@ -49,7 +46,7 @@ impl Sequencer {
     /// How long until it goes on; somebody who waits for its end has it go on at once.
     pub(super) fn sweep_rests(&self) -> Duration {
         if self.defragment_next.is_empty() && !self.was_short_of_space {
-            self.sweep_at.saturating_duration_since(Instant::now())
+            self.sweep_pace.rests(Instant::now())
         } else {
             Duration::ZERO
         }
@@ -69,7 +66,14 @@ impl Sequencer {
         }
         let begun = Instant::now();
         self.sweep_step(floor);
-        self.sweep_at = begun + begun.elapsed() * (1 + SWEEP_REST);
+        // What was let go is freed when no reader can see it any more.
+        self.refresh_view();
+        if self.swept_for >= floor {
+            self.sweep_pace.end();
+        } else {
+            let is_pressing = self.shared.is_nearly_full();
+            self.sweep_pace.rest(begun, Instant::now(), is_pressing);
+        }
     }
 
     fn sweep_step(&mut self, floor: Revision) {

@@ -20,6 +20,7 @@ mod housekeeping;
 pub(crate) mod inbox;
 pub(crate) mod mailbox;
 mod outcome;
+mod pace;
 pub(crate) mod request;
 mod window;
 
@@ -33,6 +34,7 @@ use tokio::sync::oneshot;
 
 use self::inbox::Message;
 use self::mailbox::Round;
+use self::pace::Pace;
 use self::request::Waiting;
 use self::window::Window;
 use crate::engine::Epoch;
@@ -63,7 +65,7 @@ pub(crate) struct Sequencer {
     /// The floor for which the sweep is complete.
     swept_for: Revision,
     /// When the sweep goes on.
-    sweep_at: Instant,
+    sweep_pace: Pace,
     /// The assigned state was swept since the last publication.
     is_view_stale: bool,
     bytes_since_checkpoint: u64,
@@ -109,7 +111,7 @@ impl Sequencer {
             token: 0,
             resend: None,
             swept_for: found.state.floor,
-            sweep_at: Instant::now(),
+            sweep_pace: Pace::new(Instant::now()),
             is_view_stale: false,
             bytes_since_checkpoint: found.replayed,
             has_swept_since_checkpoint: false,
