@@ -16,7 +16,7 @@ use crate::engine::{Batch, Engine, Epoch, Place, Recovered};
 use crate::events::log::{Log, Stored};
 use crate::events::order::{self, Orders};
 use crate::faults::{Fault, injected};
-use crate::index::{History, Version};
+use crate::index::{History, Keyed, Version};
 use crate::sorted::Sorted;
 use crate::state::{State, SweepMark};
 use crate::{Error, Revision};
@@ -166,12 +166,13 @@ impl Loading {
             replayed,
             ..
         } = self;
-        let spent: Vec<Bytes> = state
-            .index
-            .iter()
-            .filter(|(_, history)| history.is_spent(state.floor))
-            .map(|(key, _)| Bytes::copy_from_slice(key))
-            .collect();
+        let mut spent: Vec<Bytes> = Vec::new();
+        let mut walk = state.index.iter();
+        while let Some(history) = walk.next_value() {
+            if history.is_spent(state.floor) {
+                spent.push(Bytes::copy_from_slice(history.key()));
+            }
+        }
         for key in spent {
             state.sweep_key(&key, state.floor);
         }

@@ -179,6 +179,10 @@ impl History {
 
     /// Whether truncating at `floor` would change anything; spares a copy of the path.
     pub(crate) fn is_spent(&self, floor: Revision) -> bool {
+        if matches!(self, History::One(Version::Put(_))) {
+            // Most keys have one version, of which nothing need be read.
+            return false;
+        }
         let oldest = self.versions().next().unwrap_or(self.newest());
         match self.at(floor) {
             Some(Version::Tombstone(record)) if record.mod_revision() < floor => true,

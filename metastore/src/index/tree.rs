@@ -493,6 +493,16 @@ impl<'a, V: Weigh + Keyed> Walk<'a, V> {
         }
     }
 
+    /// The next value, without a look at its key or the end: keys lie elsewhere in memory.
+    pub(crate) fn next_value(&mut self) -> Option<&'a V> {
+        loop {
+            let value = self.leaf.next();
+            if value.is_some() || !self.advance() {
+                return value;
+            }
+        }
+    }
+
     /// Moves to the next leaf worth reading; `false` when there is none.
     fn advance(&mut self) -> bool {
         while let Some(level) = self.above.last_mut() {

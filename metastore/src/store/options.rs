@@ -35,8 +35,8 @@ impl Default for StoreOptions {
     fn default() -> Self {
         StoreOptions {
             holder: "sluice".to_owned(),
-            // Some ten seconds of 5000 writes/s of 1 KiB, with what was there before.
-            ring_bytes: 128 << 20,
+            // Some five seconds of 5000 writes/s of 1 KiB, with what was there before.
+            ring_bytes: 64 << 20,
             memory_limit_bytes: None,
             // 64 MiB of requests, or as many small ones: 20 times what 300 connections have open.
             queue_units: 64 << 10,
