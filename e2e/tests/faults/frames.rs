@@ -181,13 +181,10 @@ async fn fault_15_header_bomb() {
     let mut stream = user.connect_tls("h2").await.unwrap();
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     bytes.extend(frame(SETTINGS, 0, 0, &[]));
-    // To be remembered: a name of one letter and a value of 3,900, in HPACK's own numbers.
+    // To be remembered: a name of one letter and a value of 3,900 bytes, in HPACK's own numbers: 127,
+    // and the rest in pieces of seven bits.
     let mut large = head("GET");
-    large.extend([0x40, 1, b'a', 0x7f]);
-    large.extend([
-        0x80 | ((3900 - 127) % 128) as u8,
-        ((3900 - 127) / 128) as u8,
-    ]);
+    large.extend([0x40, 1, b'a', 0x7f, 0xbd, 0x1d]);
     large.extend([b'v'; 3900]);
     bytes.extend(frame(HEADERS, END_HEADERS | END_STREAM, 1, &large));
     stream.write_all(&bytes).await.unwrap();
