@@ -2,7 +2,6 @@
 //! and restarts each informer's store is what a fresh list says, with streamed lists and without.
 //!
 //! The informers, their writers and the comparison are `clients/informer`; this suite kills.
-#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use std::time::{Duration, Instant};
 
