@@ -90,10 +90,7 @@ impl<'a> Cluster<'a> {
             port: stack.front,
             ca: &stack.front_ca,
         };
-        grant(
-            &kit.kubectl(kit.direct(&stack.apiservers[0])),
-            form.identity,
-        );
+        grant(&kit.kubectl(kit.direct(&stack.apiservers[0])), form);
         let mut components = vec![
             kit.manager(0, gateway),
             kit.scheduler(gateway),
