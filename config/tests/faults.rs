@@ -888,7 +888,7 @@ fn process_and_rules_are_checked_together() {
             "rulesDir: .\ndrain: 1s\n",
             "kind: x\n",
             &[
-                "conf/g.conf:7:1: unknown field `drain` (known: apiVersion, kind, listen, admin, metastore, api, rulesDir, zone, audit, upgradeSocket, shutdownDelay, drainTimeout, log)",
+                "conf/g.conf:7:1: unknown field `drain` (known: apiVersion, kind, listen, admin, metastore, api, rulesDir, lastGoodFile, zone, audit, upgradeSocket, shutdownDelay, drainTimeout, log)",
             ][..],
         ),
     ] {

@@ -28,7 +28,15 @@ pub(crate) async fn a_terminal_has_its_size_and_its_interrupt(stage: &Stage) {
     std::fs::write(&inner, INNER).unwrap();
     for (n, way) in stage.protocols().iter().enumerate() {
         let resized = stage.path(&format!("resize-{n}"));
-        let args = ["exec", "-it", POD, "--", "sh", inner.to_str().unwrap()];
+        // A shell cannot trap what was ignored when it began, as interrupts are by everything that
+        // was started in the background: a gate may be.
+        let shell = ["env", "--default-signal=INT", "sh"];
+        let args = [
+            &["exec", "-it", POD, "--"],
+            &shell[..],
+            &[inner.to_str().unwrap()],
+        ]
+        .concat();
         let kubectl = way.command(&args);
         let outer = format!(
             "stty rows 33 cols 77; \
