@@ -22,13 +22,13 @@ use crate::validate;
 /// The only form so far.
 const FORM: &str = "sluice.io/last-good/v1";
 
-/// The largest file read: four times the largest rule file, in JSON.
+/// The largest file written and read: many times the rules of the largest platforms known.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Why the rules last in force cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum KeptError {
-    /// The process file names no place for them.
+    /// The process file names no place for them, or is faulty itself: nothing stands in for it.
     #[error("the process file has no lastGoodFile to start by instead")]
     NotKept,
     /// The file is not there, or cannot be read.
@@ -79,7 +79,8 @@ struct KeptFile {
     text: String,
 }
 
-/// What the file holds for these rules. `None` when a rule file's name is no text.
+/// What the file holds for these rules. `None` when a rule file's name is no text, or all of them are
+/// larger than what is read back.
 #[must_use]
 pub fn pack(rules: &RuleSet) -> Option<Vec<u8>> {
     let files = rules.sources.iter().map(|source| WrittenFile {
@@ -90,15 +91,17 @@ pub fn pack(rules: &RuleSet) -> Option<Vec<u8>> {
         form: FORM,
         files: files.collect(),
     };
-    serde_json::to_vec(&written).ok()
+    let bytes = serde_json::to_vec(&written).ok()?;
+    let length = u64::try_from(bytes.len()).ok()?;
+    (length <= FILE_BYTES_MAX).then_some(bytes)
 }
 
 /// Reads a process file, and the rules last in force in place of those in its folder.
 ///
 /// # Errors
-/// [`KeptError::Faulty`] also when the process file itself is: nothing stands in for it.
+/// Why there are none to use.
 pub fn load_kept(path: &Path) -> Result<Loaded, KeptError> {
-    let process = read_process(path)?;
+    let process = read_process(path).map_err(|_| KeptError::NotKept)?;
     let rules = load_kept_rules(&process)?;
     Ok(Loaded { process, rules })
 }

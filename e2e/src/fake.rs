@@ -7,18 +7,20 @@ use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
@@ -28,6 +30,22 @@ use crate::pki::Leaf;
 pub type Answer = Response<BoxBody<Bytes, Infallible>>;
 type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
 type Script = Arc<dyn Fn(Request<Incoming>) -> Answering + Send + Sync>;
+
+/// A body that is what a channel brings, as it comes.
+pub struct Streamed(pub UnboundedReceiver<Bytes>);
+
+impl hyper::body::Body for Streamed {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let data = self.0.poll_recv(cx);
+        data.map(|data| data.map(|data| Ok(Frame::data(data))))
+    }
+}
 
 /// A head as it arrived.
 #[derive(Clone, Debug)]

@@ -7,21 +7,18 @@
     reason = "tests fail loudly"
 )]
 
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Incoming;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use sluice_e2e::client::Client;
-use sluice_e2e::fake::{self, Answer, Fake};
+use sluice_e2e::fake::{self, Answer, Fake, Streamed};
 use sluice_e2e::lines::Lines;
 use sluice_e2e::process::eventually;
 use sluice_e2e::site::Site;
@@ -52,23 +49,6 @@ struct Told {
     may_upgrade: Semaphore,
     /// The bytes of the next streamed answer.
     streamed: Mutex<Option<mpsc::UnboundedReceiver<Bytes>>>,
-}
-
-/// A body that is what a channel brings, as it comes.
-struct Streamed(mpsc::UnboundedReceiver<Bytes>);
-
-impl hyper::body::Body for Streamed {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0
-            .poll_recv(cx)
-            .map(|data| data.map(|data| Ok(Frame::data(data))))
-    }
 }
 
 async fn script(told: Arc<Told>, request: Request<Incoming>) -> Answer {

@@ -1,24 +1,21 @@
 //! A gateway in front of scripted kube-apiservers that can be told to fail, and that count.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
-use hyper::body::{Frame, Incoming};
+use hyper::body::Incoming;
 use parking_lot::Mutex;
-use sluice_e2e::fake::{self, Answer, Fake};
+use sluice_e2e::fake::{self, Answer, Fake, Streamed};
 use sluice_e2e::pki::Leaf;
 use sluice_e2e::ports;
 use sluice_e2e::site::Site;
 use sluice_e2e::sluice::Gateway;
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{self, UnboundedSender};
 
 pub(crate) const CONFIGMAPS: &str = "/api/v1/namespaces/n/configmaps";
 pub(crate) const QUICK: &str = "/api/v1/namespaces/n/configmaps/quick";
@@ -98,7 +95,7 @@ async fn script(told: Arc<Told>, request: Request<Incoming>) -> Answer {
             let head = Response::builder().header("content-type", "application/json");
             let (send, events) = mpsc::unbounded_channel();
             told.watches.lock().push(send);
-            head.body(Events(events).boxed()).unwrap()
+            head.body(Streamed(events).boxed()).unwrap()
         }
         "large" => fake::answer(200, vec![b'x'; LARGE_BYTES]),
         _ => fake::answer(200, r#"{"kind":"ConfigMap","apiVersion":"v1"}"#),
@@ -210,21 +207,5 @@ impl Front {
     /// Bytes of memory that the gateway has now.
     pub(crate) fn resident(&mut self) -> u64 {
         self.gateway.process().unwrap().usage().resident
-    }
-}
-
-/// The events of one watch, as they are said.
-struct Events(UnboundedReceiver<Bytes>);
-
-impl hyper::body::Body for Events {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let event = self.0.poll_recv(cx);
-        event.map(|data| data.map(|data| Ok(Frame::data(data))))
     }
 }

@@ -1,20 +1,16 @@
 //! A site with one scripted kube-apiserver: watches that say one event and then nothing, requests
 //! that wait until they are let go, and everything else answered at once.
 
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::Response;
 use http_body_util::BodyExt as _;
-use hyper::body::Frame;
 use parking_lot::Mutex;
-use sluice_e2e::fake::{self, Fake};
+use sluice_e2e::fake::{self, Fake, Streamed};
 use sluice_e2e::site::Site;
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{self, UnboundedSender};
 
 pub(crate) const WATCH: &str = "/api/v1/namespaces/n/configmaps?watch=1&resourceVersion=1";
 pub(crate) const SLOW: &str = "/api/v1/namespaces/n/configmaps/slow";
@@ -52,7 +48,7 @@ impl Behind {
                     let (send, events) = mpsc::unbounded_channel();
                     send.send(Bytes::from_static(EVENT)).unwrap();
                     open.lock().push(send);
-                    return head.body(Events(events).boxed()).unwrap();
+                    return head.body(Streamed(events).boxed()).unwrap();
                 }
                 if path == SLOW {
                     gate.acquire().await.unwrap().forget();
@@ -74,21 +70,5 @@ impl Behind {
     pub(crate) fn event(&self) {
         let mut open = self.watches.lock();
         open.retain(|watch| watch.send(Bytes::from_static(EVENT)).is_ok());
-    }
-}
-
-/// The events of one watch, as they are said.
-struct Events(UnboundedReceiver<Bytes>);
-
-impl hyper::body::Body for Events {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let event = self.0.poll_recv(cx);
-        event.map(|data| data.map(|data| Ok(Frame::data(data))))
     }
 }

@@ -70,41 +70,27 @@ pub(super) fn seconds(out: &mut Vec<u8>, span: Duration) {
 
 /// A time since the Unix epoch in RFC 3339 with microseconds, as `metav1.MicroTime`.
 pub(super) fn time(out: &mut Vec<u8>, since_epoch: Duration) {
-    let seconds = since_epoch.as_secs();
-    let (year, month, day) = date(seconds / 86_400);
-    padded(out, year, 4);
+    let micros = i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX);
+    let at = jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX);
+    let at = jiff::tz::Offset::UTC.to_datetime(at);
+    padded(out, at.year().unsigned_abs().into(), 4);
     out.push(b'-');
-    padded(out, month, 2);
+    padded(out, at.month().unsigned_abs().into(), 2);
     out.push(b'-');
-    padded(out, day, 2);
+    padded(out, at.day().unsigned_abs().into(), 2);
     out.push(b'T');
-    padded(out, seconds % 86_400 / 3_600, 2);
+    padded(out, at.hour().unsigned_abs().into(), 2);
     out.push(b':');
-    padded(out, seconds % 3_600 / 60, 2);
+    padded(out, at.minute().unsigned_abs().into(), 2);
     out.push(b':');
-    padded(out, seconds % 60, 2);
+    padded(out, at.second().unsigned_abs().into(), 2);
     out.push(b'.');
-    padded(out, since_epoch.subsec_micros().into(), 6);
+    padded(
+        out,
+        (at.subsec_nanosecond().unsigned_abs() / 1_000).into(),
+        6,
+    );
     out.push(b'Z');
-}
-
-/// The date so many days after 1970-01-01: Hinnant's `civil_from_days`, for days that are not
-/// negative. Its years begin in March, so that the day a leap year has more is the last of one.
-fn date(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    (year, month, day)
 }
 
 #[cfg(test)]

@@ -8,6 +8,14 @@ pub enum BootstrapError {
     /// The files operators write have faults.
     #[error("{0}")]
     Config(#[from] sluice_config::Diagnostics),
+    /// The rules have faults, and those last in force cannot stand in for them.
+    #[error("{faults}\n{also}")]
+    Rules {
+        /// Of the rules folder.
+        faults: sluice_config::Diagnostics,
+        /// Why the others cannot be had.
+        also: sluice_config::KeptError,
+    },
     /// What they say cannot be put to work.
     #[error("{0}")]
     Control(#[from] crate::control::AssembleError),

@@ -24,7 +24,7 @@ mod store;
 
 use std::path::Path;
 
-use sluice_config::{Diagnostics, GatewayConfig, Loaded};
+use sluice_config::{GatewayConfig, KeptError, Loaded};
 use sluice_metastore::backup::Schedule;
 use sluice_metastore::etcd::{EtcdOptions, EtcdTls};
 use sluice_metastore::store::Store;
@@ -59,17 +59,13 @@ pub fn run(
 ) -> Result<Ended, BootstrapError> {
     // One provider for the process; a second call finds it set.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let (loaded, instead_of) = load(config)?;
+    let loaded = load(config)?;
     let log = &loaded.process.log;
     let format = match log.format {
         sluice_config::LogFormat::Json => LogFormat::Json,
         sluice_config::LogFormat::Text => LogFormat::Text,
     };
     init_logs(log.level.as_str(), format).map_err(BootstrapError::Log)?;
-    if let Some(faults) = instead_of {
-        // Whether they can be used is found out below, and then shown until they are mended.
-        tracing::warn!("the rules folder is faulty, those last in force are tried: {faults}");
-    }
     for expired in control::expired(&loaded.process, clock::wall()) {
         tracing::warn!("{expired}");
     }
@@ -118,7 +114,7 @@ async fn until_ended(
                 tracing::error!(
                     "the next process failed with the data directory: this one serves on"
                 );
-                now = load(config).map_or_else(|_| loaded.clone(), |(now, _)| now);
+                now = load(config).unwrap_or_else(|_| loaded.clone());
             }
         }
     }
@@ -136,15 +132,17 @@ fn gateway_runtime() -> Result<tokio::runtime::Runtime, BootstrapError> {
         .build()?)
 }
 
-/// Reads the files; where only the rules are faulty and those last in force are kept, these, and the
-/// faults.
-fn load(config: &Path) -> Result<(Loaded, Option<Diagnostics>), Diagnostics> {
-    match sluice_config::load(config) {
-        Ok(loaded) => Ok((loaded, None)),
-        Err(faults) => match sluice_config::load_kept(config) {
-            Ok(loaded) => Ok((loaded, Some(faults))),
-            Err(_) => Err(faults),
-        },
+/// Reads the files; where only the rules are faulty and those last in force are kept, these. What is
+/// wrong with the rules is said when they are put into force.
+fn load(config: &Path) -> Result<Loaded, BootstrapError> {
+    let faults = match sluice_config::load(config) {
+        Ok(loaded) => return Ok(loaded),
+        Err(faults) => faults,
+    };
+    match sluice_config::load_kept(config) {
+        Ok(loaded) => Ok(loaded),
+        Err(KeptError::NotKept) => Err(faults.into()),
+        Err(also) => Err(BootstrapError::Rules { faults, also }),
     }
 }
 

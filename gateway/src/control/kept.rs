@@ -18,7 +18,7 @@ pub(super) fn keep(process: &GatewayConfig, rules: &RuleSet) {
         return;
     };
     let Some(bytes) = sluice_config::pack(rules) else {
-        tracing::warn!("a rule file's name is no text: the rules in force are not kept");
+        tracing::warn!("the rules in force are not kept: too large, or a file's name is no text");
         return;
     };
     // Most starts and many reloads find what they would write.

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use sluice_config::{Diagnostics, GatewayConfig, Loaded, RuleSet, Sourced};
+use sluice_config::{Diagnostics, GatewayConfig, KeptError, Loaded, RuleSet, Sourced};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -128,8 +128,9 @@ impl Control {
         };
         let kept = match sluice_config::load_kept_rules(&process) {
             Ok(kept) => kept,
-            Err(none) => {
-                tracing::debug!("{none}");
+            Err(KeptError::NotKept) => return Err(faults),
+            Err(also) => {
+                tracing::error!("{also}");
                 return Err(faults);
             }
         };

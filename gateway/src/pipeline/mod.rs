@@ -149,7 +149,7 @@ impl Gateway {
             .authenticate_from(client.ip(), &connection, request.headers(), trace.wall())
             .await?;
         trace.known(&verdict);
-        let judged = info.is_long_running().then(|| verdict.clone());
+        let judged = info.is_long_running().then(|| Arc::clone(&verdict.user));
         // In front of a cluster the authenticator has asked it; the API of our own answers itself.
         if let Target::Api(api) = &route.target
             && let Some(user) = api.acting(&verdict.user, request.headers()).await?
@@ -168,14 +168,14 @@ impl Gateway {
             clock::now(),
         )?;
         trace.admitted(&admission);
-        let tether = judged.map(|verdict| {
+        let tether = judged.map(|user| {
             let tether = Tether::new(&connection.drain);
             let caller = Caller {
                 connection: Arc::clone(&connection),
                 source: client.ip(),
                 headers: request.headers().clone(),
                 info: info.clone(),
-                verdict,
+                user,
                 route: Arc::clone(&route.name),
             };
             let (snapshot, every) = (Arc::clone(&self.snapshot), self.rejudge_every);

@@ -19,9 +19,9 @@ use arc_swap::ArcSwap;
 use http::{HeaderMap, StatusCode};
 use tokio::task::AbortHandle;
 
-use crate::authn::Verdict;
 use crate::clock;
 use crate::context::{Connection, Tether};
+use crate::identity::UserInfo;
 use crate::request::RequestInfo;
 use crate::snapshot::{Route, RoutingSnapshot, Target};
 
@@ -34,8 +34,8 @@ pub(super) struct Caller {
     pub(super) source: IpAddr,
     pub(super) headers: HeaderMap,
     pub(super) info: RequestInfo,
-    /// What was found of it.
-    pub(super) verdict: Verdict,
+    /// Whom it was found to be.
+    pub(super) user: Arc<UserInfo>,
     pub(super) route: Arc<str>,
 }
 
@@ -64,7 +64,7 @@ impl Standing {
                 if let Some(route) = route
                     && !Box::pin(caller.holds(route)).await
                 {
-                    tracing::debug!(user = caller.verdict.user.name, "ends a request of nobody");
+                    tracing::debug!(user = caller.user.name, "ends a request of nobody");
                     tether.disown();
                     return;
                 }
@@ -91,7 +91,7 @@ impl Caller {
                 );
             }
         };
-        if verdict.user.name != self.verdict.user.name {
+        if verdict.user.name != self.user.name {
             return false;
         }
         let Target::Api(api) = &route.target else {
