@@ -198,6 +198,9 @@ pub(crate) fn rules_of(
     let mut rules = RuleSet::default();
     let mut named = Vec::new();
     for source in &sources {
+        if source.text.trim().is_empty() {
+            faults.push(emptied(source));
+        }
         for object in decode::objects(source, Place::Rules, &mut faults) {
             let source = Arc::clone(source);
             match object {
@@ -238,6 +241,14 @@ pub(crate) fn rules_of(
     let is_whole = faults.is_empty();
     validate::rules(&rules, is_whole, &mut faults);
     Diagnostics::settle(faults).map(|()| rules)
+}
+
+/// Whoever writes a file in place empties it first, and what it held is not meant to end with that.
+fn emptied(source: &Source) -> Diagnostic {
+    Diagnostic {
+        help: Some("it may be half written; to end its rules remove the file".to_owned()),
+        ..Diagnostic::of_file(&source.file, "is empty")
+    }
 }
 
 /// The rule files of a folder, by name.

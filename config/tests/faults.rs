@@ -49,6 +49,18 @@ fn check_process(text: &str, expected: &[&str]) {
     assert_eq!(faults, expected, "of\n{text}");
 }
 
+/// An editor that writes in place leaves the file empty for a moment.
+#[test]
+fn a_file_that_was_emptied_ends_no_rules() {
+    for text in ["", "\n", " \n\t\n"] {
+        check_rules(
+            text,
+            &["r.yaml: is empty (it may be half written; to end its rules remove the file)"],
+        );
+    }
+    check_rules("# Nothing is limited yet.\n", &[]);
+}
+
 const CLUSTER: &str = "\
 apiVersion: sluice.io/v1alpha1
 kind: UpstreamCluster

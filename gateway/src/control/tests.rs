@@ -248,6 +248,21 @@ async fn faulty_content_changes_nothing_and_is_told_once() {
     assert!(Arc::ptr_eq(&before, &following.published.load_full()));
 }
 
+/// Between the emptying and the writing of a file somebody may look.
+#[tokio::test]
+async fn an_emptied_file_ends_nothing() {
+    let dir = folder();
+    let file = dir.path().join("rules/a.yaml");
+    let following = Following::start(open(&dir, WATCHING)).await;
+    fs::write(&file, "").unwrap();
+    let outcome = following.handle.reload().await;
+    assert!(matches!(outcome, Some(Reloaded::Refused(_))), "{outcome:?}");
+    assert_eq!(following.names(), ["a"]);
+    fs::write(&file, cluster("a")).unwrap();
+    let outcome = following.handle.reload().await;
+    assert_eq!(outcome, Some(Reloaded::Unchanged(1)));
+}
+
 /// What is well written may still name files that hold the wrong thing.
 #[tokio::test]
 async fn unusable_files_change_nothing() {
