@@ -26,21 +26,4 @@ without=(
 export FOCUS=${RUN:-'\[sig-api-machinery\]'} SKIP
 SKIP=$(IFS='|' && printf '%s' "${without[*]}")
 
-worst=0
-[ -z "${WRITE_BASELINE:-}" ] || WAYS=direct-token
-for way in ${WAYS:-token certificate}; do
-    say "e2e: $way, see $OUT/e2e-$way"
-    if ! in_own_network "$HERE/e2e/driver.sh" "$way" "$OUT/e2e-$way"; then
-        skip "e2e-$way" "the control plane or the gateway did not start or ended"
-        worst=2
-        continue
-    fi
-    if [ -n "${WRITE_BASELINE:-}" ]; then
-        {
-            echo "# Kubernetes' e2e tests $KUBERNETES on a bare kube-apiserver: verdict, test."
-            cut -f1,2 "$OUT/e2e-$way/results.tsv" | sort -k2
-        } >"$BASELINE"
-    fi
-    judge "e2e-$way" "$OUT/e2e-$way/results.tsv" "$BASELINE" || worst=1
-done
-exit $worst
+each_way e2e "Kubernetes' e2e tests $KUBERNETES" "$BASELINE"

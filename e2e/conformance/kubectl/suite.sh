@@ -22,21 +22,4 @@ SOURCE=$(cd "$CACHE" && GOFLAGS=-mod=mod go mod download -json "k8s.io/kubernete
 }
 export SOURCE GROUPS_RUN=${RUN:-.}
 
-worst=0
-[ -z "${WRITE_BASELINE:-}" ] || WAYS=direct-token
-for way in ${WAYS:-token certificate}; do
-    say "kubectl: $way, see $OUT/kubectl-$way"
-    if ! in_own_network "$HERE/kubectl/driver.sh" "$way" "$OUT/kubectl-$way"; then
-        skip "kubectl-$way" "the control plane or the gateway did not start or ended"
-        worst=2
-        continue
-    fi
-    if [ -n "${WRITE_BASELINE:-}" ]; then
-        {
-            echo "# Groups of Kubernetes' kubectl suite $KUBERNETES on a bare kube-apiserver: verdict, group."
-            cut -f1,2 "$OUT/kubectl-$way/results.tsv"
-        } >"$BASELINE"
-    fi
-    judge "kubectl-$way" "$OUT/kubectl-$way/results.tsv" "$BASELINE" || worst=1
-done
-exit $worst
+each_way kubectl "Groups of Kubernetes' kubectl suite $KUBERNETES" "$BASELINE"
