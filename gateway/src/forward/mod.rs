@@ -6,6 +6,7 @@
 //!     never left, or refused unseen ....... again elsewhere, any verb
 //!     broke before the head, GET or HEAD .. again elsewhere, within the budget
 //!     broke before the head, else ......... 502: its fate is not known
+//!     a read's 502, 503, 504 or 500 ....... once elsewhere, within the budget: see `doubt`
 //!     broke before any content of a read's answer: as before its head
 //!   content came: stream the body; a broken one is reset, a broken watch ends between two events
 //! ```
@@ -14,6 +15,7 @@
 
 mod beginning;
 mod body;
+mod doubt;
 mod failure;
 mod framing;
 mod headers;
@@ -47,6 +49,7 @@ use crate::upstream::{
 };
 use beginning::Opened;
 use body::{Hold, Size};
+use doubt::Doubt;
 use failure::Failure;
 use patience::Patience;
 
@@ -142,6 +145,7 @@ async fn run(
     let (parts, body) = request.into_parts();
     let mut outgoing = Outgoing::new(cluster, &view, parts, body, shape)?;
     cluster.budget.deposit();
+    cluster.doubts.deposit();
     let wish = wish(cluster, &shape, subset, ctx);
     outgoing.run(cluster, &view, ctx, &wish).await
 }
@@ -183,6 +187,7 @@ struct Outgoing {
     tried: Tried,
     attempts: u32,
     replays: u32,
+    doubt: Doubt,
 }
 
 impl Outgoing {
@@ -208,6 +213,7 @@ impl Outgoing {
             tried: Tried::default(),
             attempts: 0,
             replays: 0,
+            doubt: Doubt::default(),
         })
     }
 
@@ -243,9 +249,8 @@ impl Outgoing {
                     return self.respond(view, ctx, response, hold);
                 }
                 Err(failure) => {
-                    ticket
-                        .endpoint
-                        .observe(failure.outcome(), &view.spec, clock::now());
+                    let outcome = self.doubt.judge(false, failure.outcome(), (cluster, view));
+                    ticket.endpoint.observe(outcome, &view.spec, clock::now());
                     tracing::debug!(endpoint = &*ticket.endpoint.id, %failure, "attempt failed");
                     self.may_repeat(cluster, view, &failure)
                         .then_some(())
@@ -367,27 +372,36 @@ impl Outgoing {
     ) -> bool {
         let status = response.status();
         let is_fault = self.shape.is_telling && self.is_safe() && status.is_server_error();
-        let outcome = if is_fault {
-            Outcome::Failure
-        } else {
-            Outcome::Success
-        };
-        ticket.endpoint.observe(outcome, &view.spec, clock::now());
         if status == StatusCode::TOO_MANY_REQUESTS {
+            let outcome = self.doubt.judge(false, Outcome::Success, (cluster, view));
+            ticket.endpoint.observe(outcome, &view.spec, clock::now());
             return self.is_told_to_wait(cluster, view, ticket, wish, response.headers());
         }
+        let is_500 = is_fault && status == StatusCode::INTERNAL_SERVER_ERROR;
         let is_gone = matches!(
             status,
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
         );
         let repeats = is_fault
-            && is_gone
+            && (is_gone || is_500)
             && self.content.is_none()
             && view.has_other(wish, self.tried, clock::now())
+            && (is_gone || (self.replays == 0 && cluster.doubts.withdraw()))
             && self.may_replay(cluster);
         if repeats {
             cluster.counters.retries.fetch_add(1, Ordering::Relaxed);
         }
+        if repeats && is_500 {
+            self.doubt.hold(ticket);
+            return true;
+        }
+        let said = if is_fault {
+            Outcome::Failure
+        } else {
+            Outcome::Success
+        };
+        let outcome = self.doubt.judge(is_500, said, (cluster, view));
+        ticket.endpoint.observe(outcome, &view.spec, clock::now());
         repeats
     }
 

@@ -45,7 +45,7 @@ pub use spec::{
 };
 
 pub(crate) use connect::Http1;
-pub(crate) use endpoint::{LoadClass, Ticket};
+pub(crate) use endpoint::{Endpoint, LoadClass, Ticket};
 pub(crate) use estimate::Estimates;
 pub(crate) use gate::Outcome;
 pub(crate) use kept::Kept;

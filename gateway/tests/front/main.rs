@@ -10,6 +10,7 @@ mod fake;
 mod rig;
 
 mod balance;
+mod doubts;
 mod faults;
 mod floods;
 mod frames;
