@@ -200,6 +200,7 @@ fn show_endpoint(cluster: &str, view: &EndpointView) -> Value {
             ProbeState::Unready => "unready",
             ProbeState::Unjudged => "unjudged",
             ProbeState::Unprobed => "unprobed",
+            ProbeState::Refusing => "refusing",
         },
         "probeFault": probe_fault.as_deref(),
         "breaker": show_gate(*gate),

@@ -226,7 +226,7 @@ impl Cluster {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let view = self.view.load();
-        let usable = |state| matches!(state, ProbeState::Ready | ProbeState::Unjudged);
+        let usable = |state| !matches!(state, ProbeState::Unprobed | ProbeState::Unready);
         view.endpoints().any(|it| usable(it.standing.get()))
     }
 

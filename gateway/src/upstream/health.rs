@@ -2,7 +2,8 @@
 //! a full pool nor a slow list makes a probe fail. The first probe goes out at once and decides
 //! alone; afterwards it takes `rise` good or `fall` bad ones in a row. 401 and 403 mean that the
 //! gateway's credential does not allow a judgement: the endpoint keeps its traffic. One that was
-//! down does not get it back by them: see [`REFUSALS_MIN`].
+//! down does not get it back by them, and one that is new only gets what no other can take: see
+//! [`REFUSALS_MIN`].
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
@@ -25,8 +26,10 @@ use crate::clock;
 const ANSWER_MAX: usize = 64 * 1024;
 
 /// A kube-apiserver that starts refuses everybody until it has read its roles: 403 for seconds,
-/// from an authorizer that knows nobody yet. So it takes that many refusals in a row, a minute's at
-/// the usual interval, until those of an endpoint that was down are about the credential.
+/// from an authorizer that knows nobody yet, in the very words of one that knows and forbids. By
+/// default everybody who has a credential may ask (`system:public-info-viewer`); where an operator
+/// has taken that away, the refusals do not end. So it takes that many in a row, a minute's at the
+/// usual interval, until those of an endpoint that was not seen well are about the credential.
 const REFUSALS_MIN: u32 = 60;
 
 /// What probes say of an endpoint.
@@ -40,6 +43,8 @@ pub enum ProbeState {
     Unready,
     /// It does not let the gateway ask.
     Unjudged,
+    /// It has done nothing but refuse so far: it may just be starting.
+    Refusing,
 }
 
 /// A [`ProbeState`] that others read while the prober writes, with what the newest probe ran into.
@@ -55,6 +60,7 @@ impl Standing {
             0 => ProbeState::Unprobed,
             1 => ProbeState::Ready,
             2 => ProbeState::Unready,
+            4 => ProbeState::Refusing,
             _ => ProbeState::Unjudged,
         }
     }
@@ -65,6 +71,7 @@ impl Standing {
             ProbeState::Ready => 1,
             ProbeState::Unready => 2,
             ProbeState::Unjudged => 3,
+            ProbeState::Refusing => 4,
         };
         self.state.store(code, Ordering::Relaxed);
     }
@@ -91,14 +98,20 @@ impl Judge {
     fn observe(&mut self, verdict: ProbeState, spec: &HealthSpec) -> bool {
         let refused = verdict == ProbeState::Unjudged;
         self.refusals = if refused { self.refusals + 1 } else { 0 };
-        let is_starting = self.state == ProbeState::Unready && refused;
-        if verdict == self.state || (is_starting && self.refusals < REFUSALS_MIN) {
+        if refused && self.state == ProbeState::Unprobed {
+            self.state = ProbeState::Refusing;
+            return true;
+        }
+        let may_start = matches!(self.state, ProbeState::Unready | ProbeState::Refusing);
+        let is_starting = may_start && refused && self.refusals < REFUSALS_MIN;
+        if verdict == self.state || is_starting {
             self.against = 0;
             return false;
         }
         self.against += 1;
         let needed = match (self.state, verdict) {
             (ProbeState::Unprobed, _) | (_, ProbeState::Unjudged) => 1,
+            (ProbeState::Refusing, ProbeState::Unready) => 1,
             (_, ProbeState::Unready) => spec.fall.get(),
             _ => spec.rise.get(),
         };
@@ -135,7 +148,9 @@ pub(super) async fn watch_over(endpoint: Arc<Endpoint>, cluster: Weak<Cluster>) 
                 reason,
                 "endpoint changed"
             );
-            if endpoint.standing.get() == ProbeState::Unready {
+            let before = endpoint.standing.get();
+            let was_starting = before == ProbeState::Refusing && judge.state == ProbeState::Ready;
+            if before == ProbeState::Unready || was_starting {
                 endpoint.pace.come_back(clock::now());
             }
             endpoint.standing.set(judge.state);
@@ -227,7 +242,7 @@ fn request(endpoint: &Endpoint, view: &View) -> Result<Request<SendBody>, http::
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ProbeState::{Ready, Unjudged, Unprobed, Unready};
+    use ProbeState::{Ready, Refusing, Unjudged, Unprobed, Unready};
 
     fn judge_after(state: ProbeState, verdicts: &[ProbeState]) -> ProbeState {
         let mut judge = Judge {
@@ -252,6 +267,8 @@ mod tests {
             (Ready, Unready),
             (Ready, Ready),
             (Unjudged, Unjudged),
+            (Unready, Unjudged),
+            (Unready, Unready),
         ];
         let verdicts = steps.map(|(verdict, _)| verdict);
         for (step, (_, expected)) in steps.into_iter().enumerate() {
@@ -271,6 +288,25 @@ mod tests {
         let refused = [Unjudged; REFUSALS_MIN as usize];
         assert_eq!(judge_after(Unready, &refused), Unjudged);
         assert_eq!(judge_after(Unready, &refused[1..]), Unready);
-        assert_eq!(judge_after(Unprobed, &[Unjudged]), Unjudged);
+        let late = [Unready, Unjudged, Unready, Unjudged];
+        assert_eq!(
+            judge_after(Unready, &[&late[..], &refused[1..]].concat()),
+            Unjudged
+        );
+    }
+
+    #[test]
+    fn a_newcomer_that_refuses_is_not_taken_for_ready() {
+        // Added while it starts: 403, 500, 200. At once it may serve only when nobody else can.
+        assert_eq!(judge_after(Unprobed, &[Unjudged]), Refusing);
+        assert_eq!(judge_after(Unprobed, &[Unjudged, Unready]), Unready);
+        assert_eq!(
+            judge_after(Unprobed, &[Unjudged, Unjudged, Ready]),
+            Refusing
+        );
+        assert_eq!(judge_after(Unprobed, &[Unjudged, Ready, Ready]), Ready);
+        let refused = [Unjudged; REFUSALS_MIN as usize];
+        assert_eq!(judge_after(Unprobed, &refused[1..]), Refusing);
+        assert_eq!(judge_after(Unprobed, &refused), Unjudged);
     }
 }

@@ -14,7 +14,7 @@ pub(super) enum Tier {
     Good,
     /// As good, but too short a time back for what is asked of it.
     Fresh,
-    /// Admitting, and not probed yet.
+    /// Admitting, and not probed yet, or not by more than a refusal.
     Unproven,
     /// Good, and there for when no other is.
     Reserve,

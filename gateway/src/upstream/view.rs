@@ -149,7 +149,7 @@ impl View {
             _ if !endpoint.gate.is_open(now) => Tier::Desperate,
             _ if endpoint.is_busy_for(wish.caller, now) => Tier::Busy,
             _ if *is_reserve => Tier::Reserve,
-            ProbeState::Unprobed => Tier::Unproven,
+            ProbeState::Unprobed | ProbeState::Refusing => Tier::Unproven,
             ProbeState::Ready | ProbeState::Unjudged => {
                 let pace = &endpoint.pace;
                 if wish.is_resumed && pace.is_back_since_less_than(RESUMES_AFTER, now) {
