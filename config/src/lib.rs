@@ -51,7 +51,8 @@ pub use process::{
     LogLevel, Metastore, MutualTls, ServerTls, Snapshots,
 };
 pub use rate::{
-    InFlight, KeyField, Match, Mode, Rate, RateRule, RateRules, RateRulesSpec, Refuse, SendTo,
+    InFlight, KeyField, LongRunning, Match, Mode, Queue, Rate, RateRule, RateRules, RateRulesSpec,
+    Refuse, SendTo,
 };
 pub use selector::{Glob, Part, ResourceName, Term, Terms, VerbName};
 pub use units::{ByteSize, Count, TimeSpan};

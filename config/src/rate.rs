@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::cluster::{Metadata, default_weight};
 use crate::located::Located;
 use crate::selector::{Glob, ResourceName, Terms, VerbName};
-use crate::units::Count;
+use crate::units::{Count, TimeSpan};
 
 /// Rules for one cluster or for all.
 #[derive(Clone, Debug, Deserialize)]
@@ -58,7 +58,7 @@ pub struct RateRule {
     /// How many short requests at once.
     pub in_flight: Option<InFlight>,
     /// How many watches, logs and tunnels at once.
-    pub long_running: Option<InFlight>,
+    pub long_running: Option<LongRunning>,
     /// To which of the cluster's subsets its requests go; to all endpoints without it. Several
     /// share them by weight.
     #[serde(default)]
@@ -139,7 +139,7 @@ pub struct Rate {
     pub key: Located<Vec<KeyField>>,
 }
 
-/// A bound on requests at once, a key.
+/// A bound on short requests at once, a key.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct InFlight {
@@ -148,6 +148,29 @@ pub struct InFlight {
     /// What has a bound of its own: each user without it, all requests together when empty.
     #[serde(default = "default_key")]
     pub key: Located<Vec<KeyField>>,
+    /// Requests beyond it that wait for their turn; refused at once without it.
+    pub queue: Option<Located<Queue>>,
+}
+
+/// A bound on long-running requests at once, a key. Nobody waits for it: its turns come after hours.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct LongRunning {
+    /// Requests at once.
+    pub max: Count,
+    /// What has a bound of its own: each user without it, all requests together when empty.
+    #[serde(default = "default_key")]
+    pub key: Located<Vec<KeyField>>,
+}
+
+/// A line before a limit.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Queue {
+    /// Requests that may wait at once, a key.
+    pub max: Located<Count>,
+    /// How long one waits before it is refused.
+    pub wait: Located<TimeSpan>,
 }
 
 /// What a limit is kept by.

@@ -597,6 +597,30 @@ fn rules_that_cannot_work_are_faults() {
             &["r.yaml:7:33: `0` is not a count (write a whole number, one or more)"][..],
         ),
         (
+            rates("  - { name: a, inFlight: { max: 1, queue: { max: 0, wait: 2 } } }\n"),
+            &["r.yaml:7:50: `0` is not a count (write a whole number, one or more)"][..],
+        ),
+        (
+            rates("  - { name: a, inFlight: { max: 1, queue: { max: 10001, wait: 61s } } }\n"),
+            &[
+                "r.yaml:7:50: more than 10000 are not kept waiting (refuse sooner: clients come again by themselves)",
+                "r.yaml:7:63: wait is longer than 60s (clients would have given up before)",
+            ][..],
+        ),
+        (
+            rates(
+                "  - { name: a, mode: observe, inFlight: { max: 1, queue: { max: 1, wait: 0s } } }\n",
+            ),
+            &[
+                "r.yaml:7:58: rule `a` observes, and observing lets nobody wait (remove `queue`, or let the rule enforce)",
+                "r.yaml:7:74: wait is zero (write more than zero, such as 1s)",
+            ][..],
+        ),
+        (
+            rates("  - { name: a, longRunning: { max: 1, queue: { max: 1, wait: 1s } } }\n"),
+            &["r.yaml:7:39: unknown field `queue` (known: max, key)"][..],
+        ),
+        (
             rates("  - { name: a, match: { verbs: [] }, inFlight: { max: 1 } }\n"),
             &[
                 "r.yaml:7:32: `verbs` is empty and matches nothing (remove the field to match any, or write what it should match)",

@@ -46,7 +46,7 @@ impl Idle for Bucket {
 
 impl Idle for InFlight {
     fn is_idle(&self, _now: Moment) -> bool {
-        self.held() == 0
+        self.held() == 0 && self.waiting() == 0
     }
 }
 

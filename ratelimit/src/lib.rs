@@ -8,7 +8,7 @@
 //! | question | answered by |
 //! | --- | --- |
 //! | how often | [`Bucket`], by GCRA |
-//! | how many at once | [`InFlight`], handing out [`Permit`]s |
+//! | how many at once, and who is next | [`InFlight`], handing out [`Permit`]s and [`Place`]s |
 //! | how much, known only afterwards | [`Debt`] |
 //! | whether at all | [`Breaker`] |
 //! | for whom | [`Keyed`], (rule, key) to any of these, bounded |
@@ -33,7 +33,7 @@ pub use breaker::{
 pub use bucket::Bucket;
 pub use debt::Debt;
 pub use decision::{Decision, Limits, Reason, Rejection, decide};
-pub use inflight::{InFlight, Permit};
+pub use inflight::{InFlight, Joined, Permit, Place};
 pub use key::{Key, RuleId};
 pub use keyed::{Idle, KEYS_MAX_DEFAULT, Keyed};
 pub use moment::{Epoch, Moment};

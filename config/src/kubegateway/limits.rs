@@ -133,6 +133,7 @@ fn at_once(max: &Located<Max>, said: &mut Said<'_>) -> Option<Limit> {
         "there they hold the places of short requests for hours",
     );
     Some(Limit::AtOnce(InFlight {
+        queue: None,
         max: count,
         key: Located {
             value: Vec::new(),

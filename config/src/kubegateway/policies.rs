@@ -8,7 +8,7 @@ use crate::balance::Subset;
 use crate::cluster::Metadata;
 use crate::decode::API_VERSION;
 use crate::located::{Located, Position};
-use crate::rate::{Match, Mode, RateRule, RateRules, RateRulesSpec, Refuse, SendTo};
+use crate::rate::{LongRunning, Match, Mode, RateRule, RateRules, RateRulesSpec, Refuse, SendTo};
 use crate::selector::{Glob, Term};
 use crate::suggest::nearest;
 use crate::units::Count;
@@ -337,7 +337,10 @@ impl Maker<'_> {
             Limit::Refuse(refuse) => made.refuse = Some(Located { value: *refuse, at }),
             Limit::AtOnce(limit) => {
                 made.in_flight = Some(limit.clone());
-                made.long_running = Some(limit.clone());
+                made.long_running = Some(LongRunning {
+                    max: limit.max,
+                    key: limit.key.clone(),
+                });
                 made.share = share;
             }
             Limit::Rate(rate) => {

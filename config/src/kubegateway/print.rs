@@ -7,8 +7,9 @@ use std::sync::Arc;
 use super::{Imported, Translation};
 use crate::cluster::ClusterSpec;
 use crate::path::FilePath;
-use crate::rate::{InFlight, RateRule, Refuse};
+use crate::rate::{RateRule, Refuse};
 use crate::selector::Terms;
+use crate::units::Count;
 
 /// Puts one object behind what was imported before it, and its keys beside.
 pub(super) fn object(translation: &Translation, secrets: &Path, imported: &mut Imported) {
@@ -214,12 +215,12 @@ impl Printer<'_> {
                 "    rate: {{ perSecond: {per_second}, burst: {burst}, key: [] }}"
             ));
         }
-        let at_once = |limit: &InFlight| format!("{{ max: {}, key: [] }}", limit.max.get());
+        let at_once = |max: Count| format!("{{ max: {}, key: [] }}", max.get());
         if let Some(limit) = in_flight {
-            self.line(&format!("    inFlight: {}", at_once(limit)));
+            self.line(&format!("    inFlight: {}", at_once(limit.max)));
         }
         if let Some(limit) = long_running {
-            self.line(&format!("    longRunning: {}", at_once(limit)));
+            self.line(&format!("    longRunning: {}", at_once(limit.max)));
         }
         for send in send_to.iter() {
             let subset = quoted(&send.subset.value);

@@ -1,6 +1,7 @@
 //! Limits, each by itself and all together; what hides what is in the module beside this one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use crate::diagnostic::Diagnostic;
 use crate::load::{RuleSet, Sourced};
@@ -22,10 +23,10 @@ pub(super) fn check(rates: &RateRules, report: &mut Report<'_>) {
             "give at least one, or remove the object",
         );
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for rule in rules.iter() {
         check_name(&rule.name, report);
-        if seen.contains(&rule.name.as_str()) {
+        if !seen.insert(&rule.name) {
             let message = format!("rule `{}` is given twice", *rule.name);
             report.fault(
                 rule.name.at,
@@ -33,7 +34,6 @@ pub(super) fn check(rates: &RateRules, report: &mut Report<'_>) {
                 "names keep a limit's state over reloads",
             );
         }
-        seen.push(&rule.name);
         check_limits(rule, report);
         check_sending(rule, report);
         check_match(&rule.matches, rule, report);
@@ -68,6 +68,41 @@ fn check_limits(rule: &RateRule, report: &mut Report<'_>) {
     ];
     for key in keys.into_iter().flatten() {
         check_key(key, report);
+    }
+    check_queues(rule, report);
+}
+
+/// The longest that a request may be kept waiting: clients give up after about as much.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// The most requests that may wait for one limit: each is held with its head, so that these are some
+/// tens of megabytes.
+const QUEUE_MAX: u32 = 10_000;
+
+/// Whether what may wait is short, few and soon done.
+fn check_queues(rule: &RateRule, report: &mut Report<'_>) {
+    let Some(queue) = rule.in_flight.as_ref().and_then(|it| it.queue.as_ref()) else {
+        return;
+    };
+    if rule.mode == Mode::Observe {
+        let message = format!(
+            "rule `{}` observes, and observing lets nobody wait",
+            *rule.name
+        );
+        report.fault(queue.at, message, "remove `queue`, or let the rule enforce");
+    }
+    report.not_zero("wait", &queue.wait);
+    if queue.wait.get() > WAIT_MAX {
+        let message = format!("wait is longer than {WAIT_MAX:?}");
+        report.fault(queue.wait.at, message, "clients would have given up before");
+    }
+    if queue.max.get().get() > QUEUE_MAX {
+        let message = format!("more than {QUEUE_MAX} are not kept waiting");
+        report.fault(
+            queue.max.at,
+            message,
+            "refuse sooner: clients come again by themselves",
+        );
     }
 }
 

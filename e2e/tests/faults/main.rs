@@ -31,6 +31,7 @@ mod clients;
 mod files;
 mod frames;
 mod inputs;
+mod lines;
 mod rig;
 mod rolling;
 mod storms;

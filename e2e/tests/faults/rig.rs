@@ -20,6 +20,7 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 pub(crate) const CONFIGMAPS: &str = "/api/v1/namespaces/n/configmaps";
 pub(crate) const QUICK: &str = "/api/v1/namespaces/n/configmaps/quick";
 pub(crate) const WATCH: &str = "/api/v1/namespaces/n/configmaps?watch=1&resourceVersion=1";
+pub(crate) const SLOW: &str = "/api/v1/namespaces/n/configmaps?slow";
 pub(crate) const LARGE: &str = "/api/v1/namespaces/n/configmaps?large";
 
 /// Only reached when what is waited for does not come.
@@ -27,6 +28,9 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// Bytes of a large list.
 pub(crate) const LARGE_BYTES: usize = 4 << 20;
+
+/// How long a slow list takes.
+pub(crate) const SLOW_TAKES: Duration = Duration::from_millis(100);
 
 /// How much of a test is done: once in the gate, more by `make faults`.
 pub(crate) fn full(smoke: usize, full: usize) -> usize {
@@ -52,6 +56,9 @@ pub(crate) struct Told {
     pub(crate) failing: AtomicU16,
     pub(crate) reads: AtomicUsize,
     pub(crate) writes: Mutex<HashMap<String, usize>>,
+    /// Slow lists under way, and the most there were.
+    slow: AtomicUsize,
+    pub(crate) slow_max: AtomicUsize,
     watches: Mutex<Vec<UnboundedSender<Bytes>>>,
 }
 
@@ -96,6 +103,16 @@ async fn script(told: Arc<Told>, request: Request<Incoming>) -> Answer {
             let (send, events) = mpsc::unbounded_channel();
             told.watches.lock().push(send);
             head.body(Streamed(events).boxed()).unwrap()
+        }
+        "slow" => {
+            let under_way = told.slow.fetch_add(1, Ordering::SeqCst) + 1;
+            told.slow_max.fetch_max(under_way, Ordering::SeqCst);
+            tokio::time::sleep(SLOW_TAKES).await;
+            told.slow.fetch_sub(1, Ordering::SeqCst);
+            fake::answer(
+                200,
+                r#"{"kind":"ConfigMapList","apiVersion":"v1","items":[]}"#,
+            )
         }
         "large" => fake::answer(200, vec![b'x'; LARGE_BYTES]),
         _ => fake::answer(200, r#"{"kind":"ConfigMap","apiVersion":"v1"}"#),

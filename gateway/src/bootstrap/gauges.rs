@@ -49,6 +49,8 @@ impl Sources {
                     + counts.refused_always
             }),
             Gauge::RuleWouldRefuse => self.rules(|counts| counts.would_refuse),
+            Gauge::RuleWaited => self.rules(|counts| counts.waited),
+            Gauge::RuleWaiting => self.rules(|counts| counts.waiting),
             Gauge::BreakerOpen => self.breakers(),
             Gauge::EndpointReady => {
                 self.endpoints(|view| u64::from(view.probe == ProbeState::Ready))

@@ -18,6 +18,10 @@ use super::breakers::Breakers;
 /// was a mistake, short against the uptime of a gateway.
 const GONE_GRACE: Duration = Duration::from_secs(600);
 
+/// Requests that wait for their turn under all rules together. Each keeps its head, some KiB, and a
+/// stream of its client's connection.
+const WAITING_MAX: u64 = 16_384;
+
 /// A rule's number leaves room for the kinds of limits it has.
 const KINDS: u64 = 2;
 
@@ -30,6 +34,7 @@ pub struct LiveState {
     pub(super) in_flight: Keyed<InFlight>,
     breakers: Breakers,
     rules: Mutex<Rules>,
+    waiting: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +56,7 @@ impl LiveState {
             in_flight: Keyed::new(KEYS_MAX_DEFAULT),
             breakers: Breakers::new(now),
             rules: Mutex::default(),
+            waiting: AtomicU64::new(0),
         })
     }
 
@@ -102,6 +108,19 @@ impl LiveState {
         let is_gone = |rule: RuleId| gone.contains(&(rule.get() / KINDS));
         self.buckets.sweep(now, is_gone);
         self.in_flight.sweep(now, is_gone);
+    }
+
+    /// Whether one more may wait; if so it is counted until it is let go by [`LiveState::go_on`].
+    pub(super) fn may_wait(&self) -> bool {
+        let add = |waiting: u64| (waiting < WAITING_MAX).then(|| waiting + 1);
+        let counted = &self.waiting;
+        counted
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
+            .is_ok()
+    }
+
+    pub(super) fn go_on(&self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(super) fn moment(&self, now: Instant) -> Moment {
@@ -172,6 +191,8 @@ pub(super) struct Tally {
     pub(super) would_refuse: AtomicU64,
     pub(super) in_flight: AtomicU64,
     pub(super) long_running: AtomicU64,
+    pub(super) waited: AtomicU64,
+    pub(super) waiting: AtomicU64,
 }
 
 impl RuleState {
@@ -213,6 +234,8 @@ impl RuleState {
             would_refuse: read(&self.tally.would_refuse),
             in_flight: read(&self.tally.in_flight),
             long_running: read(&self.tally.long_running),
+            waited: read(&self.tally.waited),
+            waiting: read(&self.tally.waiting),
         }
     }
 
@@ -257,4 +280,8 @@ pub struct RuleCounts {
     pub in_flight: u64,
     /// Watches, logs and tunnels running under it.
     pub long_running: u64,
+    /// Requests that had to wait for their turn, whether or not it came.
+    pub waited: u64,
+    /// Requests that wait now.
+    pub waiting: u64,
 }

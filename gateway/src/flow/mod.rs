@@ -8,7 +8,7 @@
 //!
 //! The order within one request: breakers of cluster and client, then for each matching rule its
 //! breaker and its limits, up to the first rule that is enforced. It reads no body, waits for
-//! nothing, and knows neither configuration types nor HTTP beyond [`crate::status::Refusal`].
+//! nothing but a turn in the line that a rule may have, and knows neither configuration types nor HTTP beyond [`crate::status::Refusal`].
 
 mod admission;
 mod breakers;
@@ -19,6 +19,7 @@ mod shares;
 mod spec;
 mod table;
 mod terms;
+mod turn;
 
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,8 @@ pub use admission::Admission;
 pub use breakers::{BreakerFault, Breakers, Heartbeats, ManualBreaker, Scope, Trip};
 pub use live::{LiveState, RuleCounts};
 pub use spec::{
-    FlowSpec, InFlightSpec, KeyField, MatchSpec, Mode, RateSpec, Refuse, RuleSpec, SendSpec,
-    SpecFault,
+    FlowSpec, InFlightSpec, KeyField, MatchSpec, Mode, QueueSpec, RateSpec, Refuse, RuleSpec,
+    SendSpec, SpecFault,
 };
-pub use table::{FlowTable, FlowView};
+pub use table::{Entry, FlowTable, FlowView};
+pub use turn::Waiting;

@@ -1,6 +1,7 @@
 //! What operators write about limits, as plain values that no file format shows through.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use sluice_ratelimit::Quota;
 
@@ -157,6 +158,17 @@ pub struct InFlightSpec {
     pub max: u32,
     /// One count for each combination of these; empty for one count.
     pub key: Vec<KeyField>,
+    /// Those who may wait for their turn; `None` refuses at once.
+    pub queue: Option<QueueSpec>,
+}
+
+/// A line before a limit; one for each count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueSpec {
+    /// How many may wait.
+    pub max: u32,
+    /// For how long.
+    pub wait: Duration,
 }
 
 /// By what a limit is counted.

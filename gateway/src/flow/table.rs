@@ -11,8 +11,10 @@ use std::time::Instant;
 
 use serde::Serialize;
 use sluice_ratelimit::{
-    Bucket, Decision, Idle, InFlight, Key, Keyed, Limits, Moment, Reason, Rejection, RuleId, decide,
+    Bucket, Decision, Idle, InFlight, Joined, Key, Keyed, Limits, Moment, Permit, Reason,
+    Rejection, RuleId, decide,
 };
+use tokio::sync::oneshot;
 
 use super::admission::{Admission, Ticket};
 use super::breakers::Who;
@@ -20,7 +22,10 @@ use super::live::{LiveState, RuleCounts, RuleState};
 use super::matcher::{Matcher, Subject};
 use super::refuse;
 use super::shares::Shares;
-use super::spec::{FlowSpec, InFlightSpec, KeyField, Mode, RateSpec, Refuse, RuleSpec, SpecFault};
+use super::spec::{
+    FlowSpec, InFlightSpec, KeyField, Mode, QueueSpec, RateSpec, Refuse, RuleSpec, SpecFault,
+};
+use super::turn::{Turn, Waiting};
 use crate::identity::UserInfo;
 use crate::request::RequestInfo;
 use crate::status::Refusal;
@@ -89,6 +94,15 @@ impl<S, V: Idle> Limit<S, V> {
     }
 }
 
+/// What came of asking.
+#[derive(Debug)]
+pub enum Entry {
+    /// It may go on.
+    Admitted(Admission),
+    /// It may when its turn comes.
+    Waiting(Waiting),
+}
+
 /// What is asked, by whom and when.
 #[derive(Clone, Copy)]
 struct Asked<'a> {
@@ -148,23 +162,26 @@ impl FlowTable {
         user_agent: Option<&str>,
         now: Instant,
     ) -> Result<Admission, Refusal> {
-        self.admit_acting(info, user, None, user_agent, now)
+        match self.enter(info, user, None, user_agent, now)? {
+            Entry::Admitted(admission) => Ok(admission),
+            Entry::Waiting(waiting) => Err(waiting.give_up(now)),
+        }
     }
 
-    /// As [`FlowTable::admit`], of a request made as `user` by an impersonator. Rules look at the
+    /// As [`FlowTable::admit`], but where the rule has a line, it is waited in; of a request made as `user` by an impersonator. Rules look at the
     /// user, as a kube-apiserver's own limits do; a client's breaker stops either, since whom
     /// somebody acts as is theirs to choose.
     ///
     /// # Errors
     /// As [`FlowTable::admit`].
-    pub fn admit_acting(
+    pub fn enter(
         &self,
         info: &RequestInfo,
         user: &UserInfo,
         impersonator: Option<&UserInfo>,
         user_agent: Option<&str>,
         now: Instant,
-    ) -> Result<Admission, Refusal> {
+    ) -> Result<Entry, Refusal> {
         let at = self.live.moment(now);
         let asked = Asked {
             subject: Subject::new(info, user, user_agent),
@@ -195,23 +212,86 @@ impl FlowTable {
                 admission.observe_refusal(&rule.state);
                 continue;
             }
-            match (rule.decide(&self.live, &asked), rule.mode) {
-                (Decision::Admit(permit), mode) => {
-                    admission.add(Ticket::new(&rule.state, asked.is_long_running, permit));
-                    if mode == Mode::Enforce {
-                        admission.decide(&rule.state, rule.send_to.draw(asked.noise));
-                        break;
-                    }
-                }
-                (Decision::Reject(rejection), Mode::Enforce) => {
-                    return Err(rule.refuse(&asked, &rejection));
-                }
-                (Decision::Reject(_), Mode::Observe | Mode::Off) => {
-                    admission.observe_refusal(&rule.state);
-                }
+            if let Some(entry) = self.enter_rule(rule, &asked, &mut admission)? {
+                return Ok(entry);
             }
         }
-        Ok(admission)
+        Ok(Entry::Admitted(admission))
+    }
+
+    /// What one rule says; `None` when those after it are asked, too.
+    fn enter_rule(
+        &self,
+        rule: &Rule,
+        asked: &Asked<'_>,
+        admission: &mut Admission,
+    ) -> Result<Option<Entry>, Refusal> {
+        if rule.mode == Mode::Enforce
+            && !asked.is_long_running
+            && let Some((limit, queue)) = rule.line()
+        {
+            let decided = self.join(rule, (limit, queue), asked)?;
+            admission.decide(&rule.state, rule.send_to.draw(asked.noise));
+            return Ok(Some(match decided {
+                Ok(permit) => {
+                    admission.add(Ticket::new(&rule.state, false, permit));
+                    Entry::Admitted(std::mem::take(admission))
+                }
+                Err(turn) => {
+                    Entry::Waiting(Waiting::new(turn, queue.wait, std::mem::take(admission)))
+                }
+            }));
+        }
+        match (rule.decide(&self.live, asked), rule.mode) {
+            (Decision::Admit(permit), mode) => {
+                admission.add(Ticket::new(&rule.state, asked.is_long_running, permit));
+                if mode == Mode::Enforce {
+                    admission.decide(&rule.state, rule.send_to.draw(asked.noise));
+                    return Ok(Some(Entry::Admitted(std::mem::take(admission))));
+                }
+            }
+            (Decision::Reject(rejection), Mode::Enforce) => {
+                return Err(rule.refuse(asked, &rejection));
+            }
+            (Decision::Reject(_), Mode::Observe | Mode::Off) => {
+                admission.observe_refusal(&rule.state);
+            }
+        }
+        Ok(None)
+    }
+
+    /// A permit, or a turn to wait for. The rate is taken from before the wait: who asks too often
+    /// takes no place.
+    fn join(
+        &self,
+        rule: &Rule,
+        (limit, queue): (&Limit<InFlightSpec, InFlight>, QueueSpec),
+        asked: &Asked<'_>,
+    ) -> Result<Result<Permit, Turn>, Refusal> {
+        let InFlightSpec { max, key, queue: _ } = &limit.spec;
+        let count = limit.entry(key, &self.live.in_flight, asked, InFlight::default);
+        let (called, turn) = oneshot::channel();
+        let call = move |permit| drop(called.send(permit));
+        let joined = count.join((*max, queue.max), asked.at, asked.noise, call);
+        let joined = joined.map_err(|rejection| rule.refuse(asked, &rejection))?;
+        if let Some(limit) = &rule.rate {
+            let RateSpec { quota, key } = &limit.spec;
+            let bucket = limit.entry(key, &self.live.buckets, asked, || Bucket::new(quota));
+            let checked = bucket.check(quota, asked.at, asked.noise);
+            checked.map_err(|rejection| rule.refuse(asked, &rejection))?;
+        }
+        match joined {
+            Joined::Now(permit) => Ok(Ok(permit)),
+            Joined::Later(place) if self.live.may_wait() => Ok(Err(Turn::new(
+                (place, turn),
+                (&rule.state, &self.live),
+                (count, *max, in_flight_text(&limit.spec)),
+            ))),
+            Joined::Later(_) => {
+                let rejection = count.reject(*max, asked.at, asked.noise);
+                Err(rule.refuse(asked, &rejection))
+            }
+        }
     }
 
     /// The rules with their counters, in order.
@@ -269,6 +349,12 @@ fn lower(
 }
 
 impl Rule {
+    /// The limit that may be waited for.
+    fn line(&self) -> Option<(&Limit<InFlightSpec, InFlight>, QueueSpec)> {
+        let limit = self.in_flight.as_ref()?;
+        Some((limit, limit.spec.queue?))
+    }
+
     fn decide(&self, live: &LiveState, asked: &Asked<'_>) -> Decision {
         let at_once = if asked.is_long_running {
             &self.long_running
@@ -281,7 +367,7 @@ impl Rule {
             (limit.entry(key, &live.buckets, asked, make), quota)
         });
         let count = at_once.as_ref().map(|limit| {
-            let InFlightSpec { max, key } = &limit.spec;
+            let InFlightSpec { max, key, queue: _ } = &limit.spec;
             (
                 limit.entry(key, &live.in_flight, asked, InFlight::default),
                 *max,
@@ -347,7 +433,11 @@ fn rate_text(rate: &RateSpec) -> String {
 }
 
 fn in_flight_text(limit: &InFlightSpec) -> String {
-    format!("{} at once{}", limit.max, by(&limit.key))
+    let mut text = format!("{} at once{}", limit.max, by(&limit.key));
+    if let Some(QueueSpec { max, wait }) = limit.queue {
+        text.push_str(&format!(", and {max} to wait up to {wait:?}"));
+    }
+    text
 }
 
 fn by(key: &[KeyField]) -> String {

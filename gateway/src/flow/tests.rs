@@ -35,7 +35,11 @@ fn rate(per_second: u32, burst: u32, key: &[KeyField]) -> Option<RateSpec> {
 
 fn at_once(max: u32, key: &[KeyField]) -> Option<InFlightSpec> {
     let key = key.to_vec();
-    Some(InFlightSpec { max, key })
+    Some(InFlightSpec {
+        max,
+        key,
+        queue: None,
+    })
 }
 
 fn user(name: &str, groups: &[&str]) -> UserInfo {
@@ -519,9 +523,7 @@ fn a_stopped_client_does_not_get_by_as_somebody_else() {
     let info = request("GET", PODS);
     let acting = |user, by| {
         let table = &gateway.table;
-        table
-            .admit_acting(&info, user, by, None, gateway.now)
-            .is_ok()
+        table.enter(&info, user, by, None, gateway.now).is_ok()
     };
     assert!(!acting(&bob, Some(&ci)) && !acting(&ci, Some(&bob)));
     assert!(acting(&bob, None) && acting(&bob, Some(&user("carol", &[]))));
@@ -534,9 +536,7 @@ fn a_stopped_client_does_not_get_by_as_somebody_else() {
     let status = request("PATCH", "/api/v1/nodes/a/status");
     let as_node = |by| {
         let table = &gateway.table;
-        table
-            .admit_acting(&status, &node, by, None, gateway.now)
-            .is_ok()
+        table.enter(&status, &node, by, None, gateway.now).is_ok()
     };
     assert!(as_node(None) && !as_node(Some(&ci)));
 }

@@ -24,7 +24,7 @@ use crate::audit::Recorder;
 use crate::body::Body;
 use crate::clock;
 use crate::context::{Connection, RequestContext, RequestId, Tether};
-use crate::flow::Admission;
+use crate::flow::{Admission, Entry};
 use crate::forward;
 use crate::forwarded;
 use crate::request::RequestInfo;
@@ -160,13 +160,17 @@ impl Gateway {
         }
         let agent = trace.user_agent();
         // A client that is stopped is stopped under whatever name it acts.
-        let admission = route.flows.admit_acting(
+        let entry = route.flows.enter(
             &info,
             &verdict.user,
             verdict.impersonator.as_deref(),
             agent,
             clock::now(),
         )?;
+        let admission = match entry {
+            Entry::Admitted(admission) => admission,
+            Entry::Waiting(waiting) => waiting.turn(clock::now).await?,
+        };
         trace.admitted(&admission);
         let tether = judged.map(|user| {
             let tether = Tether::new(&connection.drain);

@@ -16,6 +16,10 @@ pub enum Gauge {
     RuleRefused,
     /// Requests a rule would have refused.
     RuleWouldRefuse,
+    /// Requests that had to wait for their turn under a rule.
+    RuleWaited,
+    /// Requests that wait now.
+    RuleWaiting,
     /// A breaker that is not closed.
     BreakerOpen,
     /// Whether an endpoint is ready.
@@ -50,10 +54,12 @@ pub enum Gauge {
     SnapshotAt,
 }
 
-const ALL: [Gauge; 19] = [
+const ALL: [Gauge; 21] = [
     Gauge::RuleAdmitted,
     Gauge::RuleRefused,
     Gauge::RuleWouldRefuse,
+    Gauge::RuleWaited,
+    Gauge::RuleWaiting,
     Gauge::BreakerOpen,
     Gauge::EndpointReady,
     Gauge::EndpointInflight,
@@ -118,6 +124,8 @@ fn name(gauge: Gauge) -> (&'static str, bool) {
         Gauge::RuleAdmitted => (names::RULE_ADMITTED, true),
         Gauge::RuleRefused => (names::RULE_REFUSED, true),
         Gauge::RuleWouldRefuse => (names::RULE_WOULD_REFUSE, true),
+        Gauge::RuleWaited => (names::RULE_WAITED, true),
+        Gauge::RuleWaiting => (names::RULE_WAITING, false),
         Gauge::BreakerOpen => (names::BREAKER_OPEN, false),
         Gauge::EndpointReady => (names::ENDPOINT_READY, false),
         Gauge::EndpointInflight => (names::ENDPOINT_INFLIGHT, false),

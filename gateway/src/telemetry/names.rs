@@ -23,6 +23,10 @@ pub(super) const RULE_ADMITTED: &str = "sluice_rule_admitted_total";
 pub(super) const RULE_REFUSED: &str = "sluice_rule_refused_total";
 /// Requests a rule in observe mode would have refused.
 pub(super) const RULE_WOULD_REFUSE: &str = "sluice_rule_would_refuse_total";
+/// Requests that had to wait for their turn under a rule.
+pub(super) const RULE_WAITED: &str = "sluice_rule_waited_total";
+/// Requests that wait for their turn under a rule now.
+pub(super) const RULE_WAITING: &str = "sluice_rule_waiting_requests";
 /// Breakers that are not closed, by scope, name and phase: 1 while they are.
 pub(super) const BREAKER_OPEN: &str = "sluice_breaker_open";
 /// Endpoints, by cluster and endpoint: 1 when ready, else 0.

@@ -169,6 +169,7 @@ fn rule(long_running: Option<u32>) -> RuleSpec {
         long_running: long_running.map(|max| InFlightSpec {
             max,
             key: Vec::new(),
+            queue: None,
         }),
         ..RuleSpec::new("all/one")
     }

@@ -4,7 +4,8 @@ use sluice_config as config;
 use sluice_ratelimit::{Quota, QuotaError};
 
 use crate::flow::{
-    FlowSpec, InFlightSpec, KeyField, MatchSpec, Mode, RateSpec, Refuse, RuleSpec, SendSpec,
+    FlowSpec, InFlightSpec, KeyField, MatchSpec, Mode, QueueSpec, RateSpec, Refuse, RuleSpec,
+    SendSpec,
 };
 
 /// A rate that no bucket can hold.
@@ -85,7 +86,7 @@ fn rule(
         share: None,
         rate,
         in_flight: in_flight.as_ref().map(lower_in_flight),
-        long_running: long_running.as_ref().map(lower_in_flight),
+        long_running: long_running.as_ref().map(lower_long_running),
         send_to: send_to.iter().map(lower_send).collect(),
     })
 }
@@ -112,10 +113,28 @@ fn lower_send(send: &config::SendTo) -> SendSpec {
 }
 
 fn lower_in_flight(limit: &config::InFlight) -> InFlightSpec {
-    let config::InFlight { max, key } = limit;
+    let config::InFlight { max, key, queue } = limit;
     InFlightSpec {
         max: max.get().get(),
         key: lower_key(key),
+        queue: queue.as_ref().map(|queue| lower_queue(queue)),
+    }
+}
+
+fn lower_long_running(limit: &config::LongRunning) -> InFlightSpec {
+    let config::LongRunning { max, key } = limit;
+    InFlightSpec {
+        max: max.get().get(),
+        key: lower_key(key),
+        queue: None,
+    }
+}
+
+fn lower_queue(queue: &config::Queue) -> QueueSpec {
+    let config::Queue { max, wait } = queue;
+    QueueSpec {
+        max: max.get().get(),
+        wait: wait.get(),
     }
 }
 
