@@ -66,13 +66,12 @@ impl Source {
             Some(index) => self.text.lines().nth(index).unwrap_or_default(),
             None => "",
         };
-        Diagnostic {
-            file: self.file.clone(),
+        let fault = Diagnostic {
             at,
-            message: message.into(),
             help,
-            line: line.to_owned(),
-        }
+            ..Diagnostic::of_file(&self.file, message)
+        };
+        fault.shown(line)
     }
 }
 

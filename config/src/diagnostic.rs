@@ -16,9 +16,22 @@ pub struct Diagnostic {
     pub message: String,
     /// What to write instead.
     pub help: Option<String>,
-    /// The line at fault as written, empty when there is none.
+    /// The line at fault as written, or the part of a long one around the place; empty when there is
+    /// none.
     pub line: String,
+    /// Characters of `line` before the place.
+    pub before: usize,
 }
+
+/// Characters of a line that are shown: what a terminal shows in two lines or less. A file may be one
+/// line of megabytes, and have thousands of faults.
+const SHOWN_MAX: usize = 160;
+
+/// Those of them before the place.
+const SHOWN_BEFORE: usize = 60;
+
+/// Stands for what is left out.
+const LEFT_OUT: &str = "...";
 
 impl Diagnostic {
     /// A fault of a whole file.
@@ -29,7 +42,27 @@ impl Diagnostic {
             message: message.into(),
             help: None,
             line: String::new(),
+            before: 0,
         }
+    }
+
+    /// Shows `line`, or the part of it around the place.
+    pub(crate) fn shown(mut self, line: &str) -> Self {
+        let column = usize::try_from(self.at.column).unwrap_or(1);
+        let before = column.saturating_sub(1);
+        if line.chars().nth(SHOWN_MAX).is_none() {
+            self.line = line.to_owned();
+            self.before = before;
+            return self;
+        }
+        let skipped = before.saturating_sub(SHOWN_BEFORE);
+        let mut rest = line.chars().skip(skipped);
+        let part: String = rest.by_ref().take(SHOWN_MAX).collect();
+        let opening = if skipped > 0 { LEFT_OUT } else { "" };
+        let ending = if rest.next().is_some() { LEFT_OUT } else { "" };
+        self.line = format!("{opening}{part}{ending}");
+        self.before = before - skipped + opening.len();
+        self
     }
 
     /// `file:line:column: message` and, on lines of their own, the excerpt and the advice.
@@ -39,10 +72,7 @@ impl Diagnostic {
         if !self.line.is_empty() {
             let number = self.at.line.to_string();
             let gutter = " ".repeat(number.len());
-            let before = usize::try_from(self.at.column)
-                .unwrap_or(1)
-                .saturating_sub(1);
-            let pad = " ".repeat(before);
+            let pad = " ".repeat(self.before);
             out += &format!("\n  {number} | {}\n  {gutter} | {pad}^", self.line);
         }
         if let Some(help) = &self.help {
@@ -120,5 +150,49 @@ impl fmt::Display for Diagnostics {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn excerpt(line: &str, column: u64) -> String {
+        let mut fault = Diagnostic::of_file(Path::new("f"), "bad");
+        fault.at = Position { line: 7, column };
+        fault.shown(line).excerpt()
+    }
+
+    #[test]
+    fn lines_are_shown_around_the_place() {
+        assert_eq!(excerpt("a: b", 4), "f:7:4: bad\n  7 | a: b\n    |    ^");
+        let digits = |from: usize, to: usize| -> String {
+            (from..to)
+                .map(|n| char::from(b'0' + (n % 10) as u8))
+                .collect()
+        };
+        let long = digits(0, 1_000_000);
+        let shown = |column| excerpt(&long, column);
+        let begin = format!("f:7:1: bad\n  7 | {}...\n    | ^", digits(0, 160));
+        assert_eq!(shown(1), begin);
+        let pad = " ".repeat(63);
+        let middle = format!(
+            "f:7:101: bad\n  7 | ...{}...\n    | {pad}^",
+            digits(40, 200)
+        );
+        assert_eq!(shown(101), middle);
+        let end = format!(
+            "f:7:1000000: bad\n  7 | ...{}\n    | {pad}^",
+            digits(999_939, 1_000_000)
+        );
+        assert_eq!(shown(1_000_000), end);
+        // A column beyond the line, as decoders give for its end.
+        assert!(shown(2_000_000).starts_with("f:7:2000000: bad\n  7 | "));
+    }
+
+    #[test]
+    fn characters_and_not_bytes_are_counted() {
+        let long = "\u{e4}".repeat(500);
+        assert!(excerpt(&long, 250).contains(&"\u{e4}".repeat(160)));
     }
 }
