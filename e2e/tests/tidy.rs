@@ -223,7 +223,8 @@ fn gateway_modules_keep_their_ranks() {
         ("identity.rs", leaf.clone()),
         ("status.rs", leaf.clone()),
         ("material.rs", leaf.clone()),
-        ("body.rs", leaf),
+        ("body.rs", leaf.clone()),
+        ("http2", leaf),
         ("upstream", with(&["forward", "api", "flow"])),
         ("forward", with(&["api", "flow", "audit", "profile"])),
         (

@@ -19,6 +19,7 @@ pub mod drain;
 pub mod flow;
 pub mod forward;
 pub mod forwarded;
+mod http2;
 pub mod identity;
 pub mod listener;
 pub mod material;

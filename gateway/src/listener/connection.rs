@@ -1,4 +1,6 @@
 //! One accepted connection: socket options, TLS, then HTTP until it ends, is drained or is cut.
+//!
+//! HTTP/2 is spoken by [`http2`](super::http2), HTTP/1.1 by hyper.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -7,7 +9,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
@@ -15,16 +17,15 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 use tower::util::{BoxCloneSyncService, Oneshot};
 
 use super::guard::Guarded;
+use super::http2::{Driver, Ended, Limits, Orders, Patience};
 use super::hurry::Hurry;
 use super::proxied;
 use super::{Handler, ListenerCounters, ListenerOptions, TlsSource};
@@ -43,6 +44,9 @@ type Http<'a> = auto::UpgradeableConnection<
     PerConnection,
     TokioExecutor,
 >;
+
+/// What is left of a connection's life once it speaks HTTP.
+type Life<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// What all connections of a listener share.
 pub(super) struct Serving {
@@ -74,26 +78,28 @@ impl Serving {
         }
     }
 
-    /// Serves one connection to its end.
-    pub(super) async fn connection(
+    /// Serves one connection to its end. What its beginning takes is given back before it rests.
+    pub(super) async fn connection(&self, tcp: TcpStream, peer: SocketAddr, part: ConnectionDrain) {
+        let begun = Box::pin(self.begin(tcp, peer, part));
+        if let Some(served) = begun.await {
+            served.await;
+        }
+    }
+
+    /// All up to HTTP, and the rest of the connection's life. `None` when it was none.
+    async fn begin(
         &self,
         mut tcp: TcpStream,
         peer: SocketAddr,
         part: ConnectionDrain,
-    ) {
+    ) -> Option<Life<'_>> {
         self.counters.accepted.fetch_add(1, Ordering::Relaxed);
         let accepted = clock::now();
         let deadline = tokio::time::Instant::now() + self.options.handshake_timeout;
-        let Ok(local) = tcp.local_addr() else {
-            return; // it has gone already
-        };
+        let local = tcp.local_addr().ok()?; // or it has gone already
         socket::tune(&tcp, UNACKNOWLEDGED_MAX);
-        let Some(peer) = self.source(&mut tcp, peer, deadline).await else {
-            return;
-        };
-        let Some(stream) = self.handshake(tcp, peer, deadline).await else {
-            return;
-        };
+        let peer = self.source(&mut tcp, peer, deadline).await?;
+        let stream = self.handshake(tcp, peer, deadline).await?;
         let (_, session) = stream.get_ref();
         let mut facts = Connection::new(peer, local, accepted);
         facts.server_name = session.server_name().map(str::to_ascii_lowercase);
@@ -105,7 +111,53 @@ impl Serving {
         facts.forwarders = forwarders
             .contains(peer.ip())
             .then(|| Arc::clone(forwarders));
-        self.http(stream, Arc::new(facts)).await;
+        // By ALPN, so that a client that sends nothing meets a timeout and no protocol sniffing.
+        let is_h2 = session.alpn_protocol() == Some(b"h2");
+        let facts = Arc::new(facts);
+        Some(if is_h2 {
+            self.http2(stream, facts)
+        } else {
+            Box::pin(self.http1(stream, facts))
+        })
+    }
+
+    /// Boxed with its stream, so that a connection at rest is held once.
+    fn http2(&self, stream: TlsStream<TcpStream>, facts: Arc<Connection>) -> Life<'_> {
+        let options = &self.options;
+        let limits = Limits {
+            streams: options.streams_max,
+            header_bytes: options.header_bytes_max,
+            stream_window: options.stream_window,
+            connection_window: options.connection_window,
+        };
+        let patience = Patience {
+            first_request: options.first_request_timeout,
+            ping_interval: options.ping_interval,
+            ping_timeout: options.ping_timeout,
+        };
+        let part = facts.drain.clone();
+        let leave = async move { self.paced(&part).await };
+        let orders = Orders::new(self.drain.cut(), leave, patience);
+        let hurry = Hurry::new(options.hasty_resets_max, facts.accepted);
+        let (peer, handler) = (facts.peer, self.handler.clone());
+        let mut driver = Driver::new(stream, limits, handler, facts, orders, hurry);
+        Box::pin(async move {
+            let ended = std::future::poll_fn(|cx| driver.poll(cx)).await;
+            self.ended(ended, peer);
+        })
+    }
+
+    fn ended(&self, ended: Result<(), Ended>, peer: SocketAddr) {
+        match ended {
+            Ok(()) => {}
+            Err(Ended::Hasty) => {
+                self.counters
+                    .closed_for_hurry
+                    .fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(%peer, "closed: {}", Ended::Hasty);
+            }
+            Err(error) => tracing::debug!(%peer, %error, "connection ended"),
+        }
     }
 
     /// Whose connection it is: the peer's, or that of whom a named balancer speaks for.
@@ -159,41 +211,27 @@ impl Serving {
         None
     }
 
-    async fn http(&self, stream: TlsStream<TcpStream>, facts: Arc<Connection>) {
-        // By ALPN, so that a client that sends nothing meets a timeout and no protocol sniffing.
-        let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        let http = if is_h2 {
-            self.http.clone().http2_only()
-        } else {
-            self.http.clone().http1_only()
-        };
+    async fn http1(&self, stream: TlsStream<TcpStream>, facts: Arc<Connection>) {
         let watched = Arc::new(Watched {
             seen_request: AtomicBool::new(false),
             first_request: Notify::new(),
-            hurry: Mutex::new(Hurry::new(self.options.hasty_resets_max, facts.accepted)),
-            too_hasty: CancellationToken::new(),
         });
         let service = PerConnection {
             handler: self.handler.clone(),
             facts: Arc::clone(&facts),
             watched: Arc::clone(&watched),
         };
-        let stream = if is_h2 {
-            Guarded::http2(stream, facts.accepted)
-        } else {
-            let head = usize::try_from(self.options.header_bytes_max).unwrap_or(usize::MAX);
-            Guarded::http1(stream, head)
-        };
-        let serving = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
-        self.until_over(pin!(serving), is_h2, &facts, &watched)
-            .await;
+        let head = usize::try_from(self.options.header_bytes_max).unwrap_or(usize::MAX);
+        let stream = TokioIo::new(Guarded::new(stream, head));
+        let http = self.http.clone().http1_only();
+        let serving = http.serve_connection_with_upgrades(stream, service);
+        self.until_over(pin!(serving), &facts, &watched).await;
     }
 
     /// Drives the connection; everything else that may end it is an arm here.
     async fn until_over(
         &self,
         mut serving: Pin<&mut Http<'_>>,
-        is_h2: bool,
         facts: &Connection,
         watched: &Watched,
     ) {
@@ -210,17 +248,12 @@ impl Serving {
                     }
                     return;
                 }
-                () = watched.too_hasty.cancelled() => {
-                    self.counters.closed_for_hurry.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(peer = %facts.peer, "closed: too many requests reset in a hurry");
-                    return;
-                }
                 () = self.drain.cut() => return,
                 () = &mut paced, if !is_leaving => {
                     is_leaving = true;
-                    // hyper closes an HTTP/1.1 connection that has had no request, although one may
-                    // be on its way; HTTP/2 has a word for it.
-                    if is_h2 || watched.seen_request.load(Ordering::Relaxed) {
+                    // hyper closes a connection that has had no request, although one may be on its
+                    // way.
+                    if watched.seen_request.load(Ordering::Relaxed) {
                         serving.as_mut().graceful_shutdown();
                     }
                 }
@@ -262,24 +295,13 @@ fn http_builder(options: &ListenerOptions) -> auto::Builder<TokioExecutor> {
         .half_close(false)
         .max_buf_size(head)
         .max_headers(options.header_count_max);
-    http.http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(options.ping_interval)
-        .keep_alive_timeout(options.ping_timeout)
-        .max_header_list_size(options.header_bytes_max)
-        .max_concurrent_streams(options.streams_max)
-        .max_send_buf_size(options.stream_send_bytes)
-        .initial_stream_window_size(options.stream_window)
-        .initial_connection_window_size(options.connection_window);
     http
 }
 
-/// Watches a connection for bad manners.
+/// What is known of a connection of HTTP/1.1.
 struct Watched {
     seen_request: AtomicBool,
     first_request: Notify,
-    hurry: Mutex<Hurry>,
-    too_hasty: CancellationToken,
 }
 
 /// hyper's view of the handler.
@@ -306,9 +328,6 @@ impl Service<Request<Incoming>> for PerConnection {
         request.extensions_mut().insert(Arc::clone(&self.facts));
         Answering {
             answer: self.handler.clone().oneshot(request),
-            began: clock::now(),
-            watched: Arc::clone(&self.watched),
-            is_done: false,
             asks_tunnel,
         }
     }
@@ -318,26 +337,11 @@ type Answer =
     Oneshot<BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>, Request<Body>>;
 
 pin_project_lite::pin_project! {
-    /// A request being answered; dropped before its answer, it was reset by the client.
+    /// A request being answered.
     struct Answering {
         #[pin]
         answer: Answer,
-        began: Instant,
-        watched: Arc<Watched>,
-        is_done: bool,
         asks_tunnel: bool,
-    }
-
-    impl PinnedDrop for Answering {
-        fn drop(this: Pin<&mut Self>) {
-            let this = this.project();
-            if *this.is_done {
-                return;
-            }
-            if this.watched.hurry.lock().observe_reset(*this.began, clock::now()) {
-                this.watched.too_hasty.cancel();
-            }
-        }
     }
 }
 
@@ -347,7 +351,6 @@ impl Future for Answering {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let mut answer = this.answer.poll(cx);
-        *this.is_done = answer.is_ready();
         if let (Poll::Ready(Ok(response)), true) = (&mut answer, *this.asks_tunnel)
             && response.status() != StatusCode::SWITCHING_PROTOCOLS
         {

@@ -10,6 +10,7 @@
 
 mod connection;
 mod guard;
+mod http2;
 mod hurry;
 mod options;
 mod proxied;

@@ -26,11 +26,9 @@ pub struct ListenerOptions {
     /// HTTP/2 streams of a connection: a kubelet holds a watch a secret, Go opens a second
     /// connection when these run out.
     pub streams_max: u32,
-    /// HTTP/2 bytes of a response kept for a slow reader, per stream.
-    pub stream_send_bytes: usize,
     /// HTTP/2 bytes of an upload taken before someone reads them, per stream.
     pub stream_window: u32,
-    /// The same for the connection: eight stuck uploads do not stop the ninth.
+    /// The same for the connection: seven stuck uploads do not stop the eighth.
     pub connection_window: u32,
     /// HTTP/2 pings find a dead client: `ping_interval` + `ping_timeout` after its last frame.
     pub ping_interval: Duration,
@@ -57,7 +55,6 @@ impl Default for ListenerOptions {
             header_bytes_max: 64 * 1024,
             header_count_max: 256,
             streams_max: 250,
-            stream_send_bytes: 64 * 1024,
             stream_window: 256 * 1024,
             connection_window: 2 * 1024 * 1024,
             ping_interval: Duration::from_secs(15),

@@ -1,23 +1,19 @@
-//! Looks at what a client sends before the HTTP library does, and ends what is no honest speech.
+//! Looks at what a client sends over HTTP/1.1 before the library does, and ends what is no honest
+//! speech.
 //!
 //! The library reads generously, as its makers must: it takes bare newlines, lets a content-length
-//! give way to a transfer-encoding, answers any number of pings. A gateway has readers before and
-//! behind it who may see other requests in the same bytes, so HTTP/1.1 heads and bodies are held to
-//! the letter here ([`http1`]), and HTTP/2 frames that ask for work and carry none are counted
-//! ([`frames`]). Both are plain state machines; this file only puts them into the stream.
+//! give way to a transfer-encoding. A gateway has readers before and behind it who may see other
+//! requests in the same bytes, so heads and bodies are held to the letter ([`http1`]). That is a
+//! plain state machine; this file only puts it into the stream.
 
-mod frames;
 mod http1;
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::clock;
-use frames::Frames;
 use http1::Strict;
 
 /// What takes the place of bytes that were refused: no reading of HTTP/1.1 makes a request of it,
@@ -31,20 +27,14 @@ pub(super) struct Guarded<S> {
 }
 
 enum Guard {
-    Http1(Strict),
-    Http2(Frames),
+    Strict(Strict),
     /// Refused; what is left of the poison, then the end.
     Poisoned(&'static [u8]),
 }
 
 impl<S> Guarded<S> {
-    pub(super) fn http1(inner: S, head_bytes_max: usize) -> Self {
-        let guard = Guard::Http1(Strict::new(head_bytes_max));
-        Guarded { inner, guard }
-    }
-
-    pub(super) fn http2(inner: S, now: Instant) -> Self {
-        let guard = Guard::Http2(Frames::new(now));
+    pub(super) fn new(inner: S, head_bytes_max: usize) -> Self {
+        let guard = Guard::Strict(Strict::new(head_bytes_max));
         Guarded { inner, guard }
     }
 }
@@ -62,15 +52,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
                 give(rest, buf);
                 return Poll::Ready(Ok(()));
             }
-            Guard::Http2(frames) => {
-                ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
-                let new = buf.filled().get(before..).unwrap_or_default();
-                if frames.take(new, clock::now).is_err() {
-                    tracing::warn!("closed: a flood of frames that carry nothing");
-                    return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
-                }
-            }
-            Guard::Http1(strict) => {
+            Guard::Strict(strict) => {
                 ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
                 let new = buf.filled().get(before..).unwrap_or_default();
                 if let Err(fault) = strict.take(new) {
