@@ -19,6 +19,9 @@ pub enum BodyError {
     /// The peer's HTTP/2 stream broke.
     #[error("body stream broke: {0}")]
     Stream(#[from] h2::Error),
+    /// The upstream's HTTP/2 stream broke, and how.
+    #[error("body stream broke: {0}")]
+    Broken(String),
     /// A bound was exceeded or the gateway gave the body up.
     #[error("body was cut: {0}")]
     Cut(&'static str),

@@ -34,9 +34,6 @@ pub(super) enum Failure {
     /// It would have to be sent again, and its content is no longer there.
     #[error("its content is no longer there")]
     ContentGone,
-    /// The parts make no URI.
-    #[error("the parts make no uri")]
-    Uri,
 }
 
 impl Failure {
@@ -47,8 +44,7 @@ impl Failure {
             Failure::NeverSent
             | Failure::Refused
             | Failure::SlowContent(_)
-            | Failure::ContentGone
-            | Failure::Uri => Outcome::Neutral,
+            | Failure::ContentGone => Outcome::Neutral,
         }
     }
 
@@ -92,9 +88,6 @@ impl Failure {
                 "Timeout",
                 format!("the request's content was not there within {after:?}"),
             ),
-            Failure::Uri => {
-                Refusal::bad_request(Stage::Forward, "the request's uri cannot be sent on")
-            }
         }
     }
 }

@@ -35,7 +35,7 @@ use std::time::Duration;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 
 use crate::body::Body;
@@ -44,7 +44,7 @@ use crate::context::RequestContext;
 use crate::request::RequestInfo;
 use crate::status::Refusal;
 use crate::upstream::{
-    Cluster, IdentityMode, Kept, Lease, LoadClass, Outcome, Received, SendBody, SendFailure,
+    Ask, Cluster, IdentityMode, Kept, Lease, LoadClass, Outcome, Received, SendBody, SendFailure,
     Ticket, Tried, View, Wish,
 };
 use beginning::Opened;
@@ -181,7 +181,7 @@ struct Outgoing {
     shape: Shape,
     method: Method,
     path: PathAndQuery,
-    /// Spare copy of the head while an attempt may have to be repeated.
+    /// Each attempt spells it out.
     headers: HeaderMap,
     content: Option<Kept>,
     tried: Tried,
@@ -273,19 +273,23 @@ impl Outgoing {
             .lease(&endpoint.address, &view.connector)
             .await
             .map_err(Failure::Connect)?;
-        let mut request = self.request().ok_or(Failure::ContentGone)?;
-        let mut uri = http::uri::Parts::default();
-        uri.scheme = Some(endpoint.scheme());
-        uri.authority = Some(endpoint.address.authority.clone());
-        uri.path_and_query = Some(self.path.clone());
-        *request.uri_mut() = Uri::from_parts(uri).map_err(|_| Failure::Uri)?;
+        let body = self.body().ok_or(Failure::ContentGone)?;
+        let ask = Ask {
+            method: &self.method,
+            is_tls: endpoint.address.is_tls,
+            authority: &endpoint.address.authority,
+            path: &self.path,
+            headers: &self.headers,
+            length: None,
+        };
         let began = clock::now();
-        let sending = lease.send(request);
+        let head_max = view.spec.timeouts.head;
         let sent = if self.shape.is_long_running {
-            sending.await
+            lease.send(ask, body, None).await
+        } else if self.content.is_none() {
+            lease.send(ask, body, Some((began + head_max).into())).await
         } else {
-            let head_max = view.spec.timeouts.head;
-            match tokio::time::timeout(head_max, sending).await {
+            match tokio::time::timeout(head_max, lease.send(ask, body, None)).await {
                 Ok(sent) => sent,
                 // Who sends slowly says nothing of who has to wait for it.
                 Err(_) if self.content.as_ref().is_some_and(|it| !it.is_read()) => {
@@ -304,6 +308,7 @@ impl Outgoing {
             }
             Err(SendFailure::NeverSent) => Err(Failure::NeverSent),
             Err(SendFailure::Refused { .. }) => Err(Failure::Refused),
+            Err(SendFailure::TimedOut) => Err(Failure::Timeout(head_max)),
             Err(SendFailure::Broken(error)) => Err(Failure::Broken(error.into())),
         }
     }
@@ -320,16 +325,11 @@ impl Outgoing {
         Ok(Response::from_parts(parts, opened))
     }
 
-    fn request(&self) -> Option<Request<SendBody>> {
-        let body = match &self.content {
-            None => SendBody::Empty,
-            Some(kept) => SendBody::Kept(kept.attempt()?),
-        };
-        let mut request = Request::new(body);
-        *request.method_mut() = self.method.clone();
-        *request.headers_mut() = self.headers.clone();
-        *request.version_mut() = Version::HTTP_2;
-        Some(request)
+    fn body(&self) -> Option<SendBody> {
+        match &self.content {
+            None => Some(SendBody::Empty),
+            Some(kept) => kept.attempt().map(SendBody::Kept),
+        }
     }
 
     /// The retry rule.
@@ -342,9 +342,7 @@ impl Outgoing {
             Failure::Connect(_) => (self.attempts as usize) < view.len(),
             Failure::NeverSent | Failure::Refused => true,
             Failure::Broken(_) => self.is_safe() && self.may_replay(cluster),
-            Failure::Timeout(_) | Failure::SlowContent(_) | Failure::ContentGone | Failure::Uri => {
-                false
-            }
+            Failure::Timeout(_) | Failure::SlowContent(_) | Failure::ContentGone => false,
         }
     }
 

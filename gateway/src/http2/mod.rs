@@ -6,4 +6,5 @@
 pub(crate) mod flow;
 pub(crate) mod frames;
 pub(crate) mod hpack;
+pub(crate) mod pieces;
 pub(crate) mod settings;

@@ -18,6 +18,7 @@ pub(crate) const WINDOW: u32 = 65_535;
 pub(crate) struct Said {
     pub(crate) header_table: Option<u32>,
     pub(crate) stream_window: Option<u32>,
+    pub(crate) streams: Option<u32>,
 }
 
 /// Reads the content of a SETTINGS frame; the last word on a matter counts.
@@ -45,6 +46,7 @@ pub(crate) fn read(content: &[u8]) -> Result<Said, Fatal> {
                     "a window that is too large",
                 ));
             }
+            MAX_CONCURRENT_STREAMS => said.streams = Some(value),
             INITIAL_WINDOW_SIZE => said.stream_window = Some(value),
             MAX_FRAME_SIZE if !(16_384..=0xff_ffff).contains(&value) => {
                 return Err(Fatal::protocol("a size of frames that is none"));
@@ -55,13 +57,31 @@ pub(crate) fn read(content: &[u8]) -> Result<Said, Fatal> {
     Ok(said)
 }
 
-/// Writes ours.
+/// Writes ours as a server.
 pub(crate) fn write(out: &mut Vec<u8>, streams: u32, stream_window: u32, header_bytes: u32) {
-    let ours = [
-        (MAX_CONCURRENT_STREAMS, streams),
-        (INITIAL_WINDOW_SIZE, stream_window),
-        (MAX_HEADER_LIST_SIZE, header_bytes),
-    ];
+    say(
+        out,
+        [
+            (MAX_CONCURRENT_STREAMS, streams),
+            (INITIAL_WINDOW_SIZE, stream_window),
+            (MAX_HEADER_LIST_SIZE, header_bytes),
+        ],
+    );
+}
+
+/// Writes ours as a client, which takes nothing that it has not asked for.
+pub(crate) fn write_clients(out: &mut Vec<u8>, stream_window: u32, header_bytes: u32) {
+    say(
+        out,
+        [
+            (ENABLE_PUSH, 0),
+            (INITIAL_WINDOW_SIZE, stream_window),
+            (MAX_HEADER_LIST_SIZE, header_bytes),
+        ],
+    );
+}
+
+fn say<const N: usize>(out: &mut Vec<u8>, ours: [(u16, u32); N]) {
     frames::begin(out, 6 * ours.len(), frames::SETTINGS, 0, 0);
     for (name, value) in ours {
         out.extend_from_slice(&name.to_be_bytes());

@@ -7,11 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::cluster::Cluster;
 use super::endpoint::{LoadClass, Ticket};
 use super::gate::Outcome;
+use super::http2::Ask;
 use super::pick::Tried;
 use super::send::SendBody;
 use super::spec::IdentityMode;
@@ -169,23 +170,14 @@ impl View {
             .lease(&endpoint.address, &self.own_connector)
             .await
             .map_err(|error| error.to_string())?;
-        let uri = Uri::builder()
-            .scheme(endpoint.scheme())
-            .authority(endpoint.address.authority.clone())
-            .path_and_query(path.clone())
-            .build()
-            .map_err(|error| error.to_string())?;
-        let mut request = match json {
-            Some(json) => Request::new(SendBody::Full(json.clone())),
-            None => Request::new(SendBody::Empty),
+        let mut headers = HeaderMap::new();
+        let (method, body) = match json {
+            Some(json) => {
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                (&Method::POST, SendBody::Full(json.clone()))
+            }
+            None => (&Method::GET, SendBody::Empty),
         };
-        *request.uri_mut() = uri;
-        if json.is_some() {
-            *request.method_mut() = Method::POST;
-            let headers = request.headers_mut();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        }
-        let headers = request.headers_mut();
         // A kube-apiserver serves key sets as nothing but what they are.
         let accept = HeaderValue::from_static("application/json, application/jwk-set+json");
         headers.insert(ACCEPT, accept);
@@ -198,8 +190,16 @@ impl View {
                 headers.insert(name.clone(), HeaderValue::from_static(OWN_USER));
             }
         }
+        let ask = Ask {
+            method,
+            is_tls: endpoint.address.is_tls,
+            authority: &endpoint.address.authority,
+            path,
+            headers: &headers,
+            length: None,
+        };
         let answer = lease
-            .send(request)
+            .send(ask, body, None)
             .await
             .map_err(|failure| failure.to_string())?;
         let status = answer.status();

@@ -11,6 +11,7 @@ use http::uri::Authority;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
+use tokio::io::BufReader;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -86,9 +87,7 @@ impl Connector {
     pub(crate) async fn http2(&self, to: &Address) -> Result<(Http2, Http2Driver), ConnectError> {
         self.in_time(async {
             let stream = self.stream(to, true).await?;
-            let begun = http2::begin(stream).await;
-            let (sender, mut driver) =
-                begun.map_err(|error| ConnectError::Http(error.to_string()))?;
+            let (sender, mut driver) = http2::begin(stream);
             settled(&mut driver).await?;
             Ok((sender, driver))
         })
@@ -123,7 +122,7 @@ impl Connector {
             .map_err(|error| ConnectError::Tcp(Arc::new(error)))?;
         socket::tune(&tcp, UNACKNOWLEDGED_MAX);
         if !to.is_tls {
-            return Ok(Stream::Plain(tcp));
+            return Ok(Stream::Plain(BufReader::new(tcp)));
         }
         let Some(tls) = &self.tls else {
             return Err(ConnectError::Http("no authority to verify it by".into()));

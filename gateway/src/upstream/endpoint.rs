@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use http::Uri;
-use http::uri::Scheme;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -128,14 +127,6 @@ impl Endpoint {
             served: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         })
-    }
-
-    pub(crate) fn scheme(&self) -> Scheme {
-        if self.address.is_tls {
-            Scheme::HTTPS
-        } else {
-            Scheme::HTTP
-        }
     }
 
     pub(super) fn load(&self, class: LoadClass) -> u64 {

@@ -10,12 +10,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, USER_AGENT};
-use http::{HeaderValue, Request, StatusCode, Uri};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use parking_lot::Mutex;
 
 use super::cluster::Cluster;
 use super::endpoint::Endpoint;
-use super::http2::Http2;
+use super::http2::{Ask, Http2};
 use super::send::{SendBody, send};
 use super::spec::HealthSpec;
 use super::view::View;
@@ -211,8 +212,18 @@ async fn ask(
             sender
         }
     };
-    let request = request(endpoint, view).map_err(|error| error.to_string())?;
-    let answer = send(sender.clone(), request)
+    let path = view.spec.health.path.as_str();
+    let path = PathAndQuery::try_from(path).map_err(|error| error.to_string())?;
+    let headers = headers(view);
+    let ask = Ask {
+        method: &Method::GET,
+        is_tls: endpoint.address.is_tls,
+        authority: &endpoint.address.authority,
+        path: &path,
+        headers: &headers,
+        length: None,
+    };
+    let answer = send(&sender, ask, SendBody::Empty, None)
         .await
         .map_err(|failure| failure.to_string())?;
     let status = answer.status();
@@ -223,20 +234,13 @@ async fn ask(
     Ok(status)
 }
 
-fn request(endpoint: &Endpoint, view: &View) -> Result<Request<SendBody>, http::Error> {
-    let uri = Uri::builder()
-        .scheme(endpoint.scheme())
-        .authority(endpoint.address.authority.clone())
-        .path_and_query(view.spec.health.path.as_str())
-        .build()?;
-    let mut request = Request::new(SendBody::Empty);
-    *request.uri_mut() = uri;
-    let headers = request.headers_mut();
+fn headers(view: &View) -> HeaderMap {
+    let mut headers = HeaderMap::new();
     headers.insert(USER_AGENT, HeaderValue::from_static("sluice-probe"));
     if let Some(bearer) = &view.bearer {
         headers.insert(AUTHORIZATION, bearer.clone());
     }
-    Ok(request)
+    headers
 }
 
 #[cfg(test)]

@@ -4,15 +4,18 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 /// Either kind.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    Plain(TcpStream),
+    /// With a buffer, as TLS has one.
+    Plain(BufReader<TcpStream>),
     Tls(Box<TlsStream<TcpStream>>),
+    #[cfg(test)]
+    Pipe(BufReader<tokio::io::DuplexStream>),
 }
 
 impl AsyncRead for Stream {
@@ -24,6 +27,28 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            #[cfg(test)]
+            Stream::Pipe(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncBufRead for Stream {
+    fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        match self.get_mut() {
+            Stream::Plain(stream) => Pin::new(stream).poll_fill_buf(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_fill_buf(cx),
+            #[cfg(test)]
+            Stream::Pipe(stream) => Pin::new(stream).poll_fill_buf(cx),
+        }
+    }
+
+    fn consume(self: Pin<&mut Self>, count: usize) {
+        match self.get_mut() {
+            Stream::Plain(stream) => Pin::new(stream).consume(count),
+            Stream::Tls(stream) => Pin::new(&mut **stream).consume(count),
+            #[cfg(test)]
+            Stream::Pipe(stream) => Pin::new(stream).consume(count),
         }
     }
 }
@@ -37,6 +62,8 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
             Stream::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            #[cfg(test)]
+            Stream::Pipe(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
@@ -48,6 +75,8 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            #[cfg(test)]
+            Stream::Pipe(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
 
@@ -55,6 +84,8 @@ impl AsyncWrite for Stream {
         match self {
             Stream::Plain(stream) => stream.is_write_vectored(),
             Stream::Tls(stream) => stream.is_write_vectored(),
+            #[cfg(test)]
+            Stream::Pipe(stream) => stream.is_write_vectored(),
         }
     }
 
@@ -62,6 +93,8 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
             Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            #[cfg(test)]
+            Stream::Pipe(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -69,6 +102,8 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            #[cfg(test)]
+            Stream::Pipe(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

@@ -48,6 +48,7 @@ pub(crate) use connect::Http1;
 pub(crate) use endpoint::{Endpoint, LoadClass, Ticket};
 pub(crate) use estimate::Estimates;
 pub(crate) use gate::Outcome;
+pub(crate) use http2::Ask;
 pub(crate) use kept::Kept;
 pub(crate) use pick::Tried;
 pub(crate) use pool::Lease;

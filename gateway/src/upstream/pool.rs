@@ -1,6 +1,6 @@
 //! The pooled HTTP/2 connections to one endpoint.
 //!
-//! A connection takes as many streams as the endpoint publishes; h2 queues those beyond, so they
+//! A connection takes as many streams as the endpoint publishes and lets those beyond wait, so they
 //! are counted here and a further connection is opened when all are full. Packing requests
 //! on few connections is deliberate: each further one costs batching. A connection leaves the
 //! list when its driver ends (closed, or GOAWAY) or its credentials have been replaced; streams
@@ -8,15 +8,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::Poll;
 
 use arc_swap::ArcSwap;
-use http::{Request, Response};
+use http::Response;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::connect::{Address, ConnectError, Connector};
-use super::http2::{Http2, Http2Driver};
+use super::http2::{Ask, Http2, Http2Driver};
 use super::received::Received;
 use super::send::{SendBody, SendFailure, send};
 
@@ -248,16 +248,13 @@ async fn drive(connection: Arc<Pooled>, mut driver: Http2Driver) {
             if connection.streams_max.swap(max, Ordering::Relaxed) < max {
                 pool.changed.notify_waiters();
             }
-            if !is_leaving && connection.sender.is_over() {
+            if !is_leaving && driver.is_over() {
                 is_leaving = true;
                 connection.is_closed.store(true, Ordering::Relaxed);
                 pool.remove(&connection);
             }
         }
-        if let Poll::Ready(ended) = polled {
-            return Poll::Ready(ended);
-        }
-        Poll::Pending
+        polled
     });
     if let Err(error) = ended.await {
         tracing::debug!(%error, "upstream connection broke");
@@ -288,14 +285,17 @@ impl Pooled {
 }
 
 impl Lease {
-    /// Sends one request; the lease has to live until the response's body has ended.
+    /// Sends one request, which has until `deadline` for the head of its answer if it is without
+    /// content; the lease has to live until the response's body has ended.
     pub(crate) async fn send(
         &self,
-        request: Request<SendBody>,
+        ask: Ask<'_>,
+        body: SendBody,
+        deadline: Option<Instant>,
     ) -> Result<Response<Received>, SendFailure> {
-        let sent = send(self.connection.sender.clone(), request).await;
+        let sent = send(&self.connection.sender, ask, body, deadline).await;
         let is_leaving = match &sent {
-            Ok(_) | Err(SendFailure::Broken(_)) => false,
+            Ok(_) | Err(SendFailure::Broken(_) | SendFailure::TimedOut) => false,
             Err(SendFailure::NeverSent) => true,
             Err(SendFailure::Refused { is_leaving }) => *is_leaving,
         };

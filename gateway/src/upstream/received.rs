@@ -7,12 +7,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h2::{Reason, RecvStream};
 use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 
+use super::http2::{self, StreamError};
 use crate::body::BodyError;
 
 /// See the module.
@@ -23,11 +23,11 @@ pub(crate) enum Received {
 }
 
 /// The content of an HTTP/2 stream.
+#[derive(Debug)]
 pub(crate) struct Content {
-    stream: RecvStream,
+    stream: http2::Content,
     /// What is still to come, where the head says how much.
     left: Option<u64>,
-    is_data_over: bool,
 }
 
 /// Why an answer broke off.
@@ -36,30 +36,26 @@ pub(crate) enum ReceiveError {
     #[error(transparent)]
     Http1(#[from] hyper::Error),
     #[error(transparent)]
-    Http2(#[from] h2::Error),
+    Http2(#[from] StreamError),
 }
 
 impl From<ReceiveError> for BodyError {
     fn from(error: ReceiveError) -> Self {
         match error {
             ReceiveError::Http1(error) => error.into(),
-            ReceiveError::Http2(error) => error.into(),
+            ReceiveError::Http2(error) => BodyError::Broken(error.to_string()),
         }
     }
 }
 
 impl Received {
-    pub(super) fn http2(stream: RecvStream, headers: &HeaderMap) -> Self {
-        let left = if stream.is_end_stream() {
+    pub(super) fn http2(stream: http2::Content, headers: &HeaderMap) -> Self {
+        let left = if stream.is_over() {
             length(headers).or(Some(0))
         } else {
             length(headers)
         };
-        Received::Http2(Content {
-            stream,
-            left,
-            is_data_over: false,
-        })
+        Received::Http2(Content { stream, left })
     }
 }
 
@@ -102,7 +98,7 @@ impl HttpBody for Received {
     fn is_end_stream(&self) -> bool {
         match self {
             Received::Http1(incoming) => incoming.is_end_stream(),
-            Received::Http2(content) => content.stream.is_end_stream(),
+            Received::Http2(content) => content.stream.is_over(),
         }
     }
 
@@ -117,34 +113,17 @@ impl HttpBody for Received {
 }
 
 impl Content {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
-        if !self.is_data_over {
-            match ready!(self.stream.poll_data(cx)) {
-                Some(Ok(data)) => {
-                    // It fails only where more is given back than was taken.
-                    let _ = self.stream.flow_control().release_capacity(data.len());
-                    let length = data.len() as u64;
-                    self.left = self.left.map(|left| left.saturating_sub(length));
-                    return Poll::Ready(Some(Ok(Frame::data(data))));
-                }
-                Some(Err(error)) => return Poll::Ready(broken(error)),
-                None => self.is_data_over = true,
-            }
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
+        let next = ready!(self.stream.poll_next(cx));
+        if let Some(Ok(frame)) = &next
+            && let Some(data) = frame.data_ref()
+        {
+            let length = data.len() as u64;
+            self.left = self.left.map(|left| left.saturating_sub(length));
         }
-        match ready!(self.stream.poll_trailers(cx)) {
-            Ok(trailers) => Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers)))),
-            Err(error) => Poll::Ready(broken(error)),
-        }
-    }
-}
-
-/// A reset without an error ends an answer early and in order (RFC 9113, 8.1).
-fn broken<T>(error: h2::Error) -> Option<Result<T, h2::Error>> {
-    (error.reason() != Some(Reason::NO_ERROR)).then_some(Err(error))
-}
-
-impl std::fmt::Debug for Content {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Content({:?} left)", self.left)
+        Poll::Ready(next)
     }
 }

@@ -1,15 +1,16 @@
 //! One request on one connection, and what its failure says about whether it was carried out.
 
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
-use http::request::Parts;
-use http::{Method, Request, Response};
+use http::{Method, Response, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::time::{Instant, timeout_at};
 
-use super::http2::Http2;
+use super::http2::{Ask, Closed, Head, Http2, StreamError};
 use super::kept::KeptBody;
 use super::received::Received;
 use super::upload::Upload;
@@ -67,75 +68,77 @@ pub(crate) enum SendFailure {
     /// It never left, and nothing of its content was read.
     #[error("the connection had ended before it took the request")]
     NeverSent,
-    /// It may have left, and the endpoint says that it did not look at it; `is_leaving` when that
-    /// was said of the whole connection.
+    /// It may have left, and the endpoint says that it did not look at it, or it was never written;
+    /// `is_leaving` when that was said of the whole connection.
     #[error("refused unseen")]
     Refused {
         /// By GOAWAY, not for this one stream.
         is_leaving: bool,
     },
+    /// The time it was given is over.
+    #[error("no answer in time")]
+    TimedOut,
     /// It left, and what became of it nobody knows.
     #[error("broken: {0}")]
-    Broken(h2::Error),
+    Broken(StreamError),
 }
 
-/// Sends `request` and waits for the response's head.
+/// Sends a request and waits for the response's head; without content, until `deadline`.
 pub(super) async fn send(
-    mut sender: Http2,
-    request: Request<SendBody>,
+    sender: &Http2,
+    ask: Ask<'_>,
+    body: SendBody,
+    deadline: Option<Instant>,
 ) -> Result<Response<Received>, SendFailure> {
-    let (mut parts, body) = request.into_parts();
     let has_content = !body.is_end_stream();
-    say_length(&mut parts, &body);
-    let head = Request::from_parts(parts, ());
-    let sent = sender.send(head, has_content);
-    let (answer, stream) = sent.map_err(|error| unsent(&sender, error))?;
-    drop(sender);
-    let uploading = if has_content {
-        Upload::new(body, stream).begin().await
-    } else {
-        None
+    let ask = Ask {
+        length: length(&ask, &body),
+        ..ask
     };
-    let answer = answer.await.map_err(judge)?;
+    let deadline = deadline.filter(|_| !has_content);
+    let mut sending = pin!(poll_fn(|cx| {
+        sender.poll_send(&ask, has_content, deadline, cx)
+    }));
+    // Nearly always there is room, and no timer is set.
+    let at_once = poll_fn(|cx| Poll::Ready(sending.as_mut().poll(cx))).await;
+    let sent = match (at_once, deadline) {
+        (Poll::Ready(sent), _) => sent,
+        (Poll::Pending, None) => sending.await,
+        (Poll::Pending, Some(deadline)) => match timeout_at(deadline, sending).await {
+            Ok(sent) => sent,
+            Err(_) => return Err(SendFailure::TimedOut),
+        },
+    };
+    let (answer, outlet) = sent.map_err(|Closed| SendFailure::NeverSent)?;
+    let uploading = match outlet {
+        Some(outlet) => Upload::new(body, outlet).begin().await,
+        None => None,
+    };
+    let (Head { status, headers }, content) = answer.await.map_err(judge)?;
     if let Some(uploading) = uploading {
         // An answer may come before the request's end, which still has to be sent.
         uploading.detach();
     }
-    let (parts, stream) = answer.into_parts();
-    let content = Received::http2(stream, &parts.headers);
-    Ok(Response::from_parts(parts, content))
+    let content = Received::http2(content, &headers);
+    let mut response = Response::new(content);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    *response.version_mut() = Version::HTTP_2;
+    Ok(response)
 }
 
 /// Content whose length is known and not said is that of the gateway's own requests.
-fn say_length(parts: &mut Parts, body: &SendBody) {
-    let Some(length) = body.size_hint().exact() else {
-        return;
-    };
-    let has_content = matches!(parts.method, Method::POST | Method::PUT | Method::PATCH);
-    if length > 0 || has_content {
-        let entry = parts.headers.entry(CONTENT_LENGTH);
-        entry.or_insert_with(|| length.into());
-    }
+fn length(ask: &Ask<'_>, body: &SendBody) -> Option<u64> {
+    let length = body.size_hint().exact()?;
+    let has_content = matches!(*ask.method, Method::POST | Method::PUT | Method::PATCH);
+    let is_unsaid = !ask.headers.contains_key(CONTENT_LENGTH);
+    ((length > 0 || has_content) && is_unsaid).then_some(length)
 }
 
-/// Nothing of a request that is not taken is sent. Either the connection takes none any more, or
-/// it is the request: then it would be taken nowhere.
-fn unsent(sender: &Http2, error: h2::Error) -> SendFailure {
-    if sender.is_over() {
-        SendFailure::NeverSent
-    } else {
-        SendFailure::Broken(error)
-    }
-}
-
-/// h2 gives streams above the last id of a GOAWAY, and no others, that GOAWAY as their error:
-/// the endpoint has not processed them. The same is promised by `REFUSED_STREAM`.
-fn judge(error: h2::Error) -> SendFailure {
-    let is_refusal = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
-    let is_leaving = error.is_go_away();
-    if error.is_remote() && (is_leaving || is_refusal) {
-        SendFailure::Refused { is_leaving }
-    } else {
-        SendFailure::Broken(error)
+fn judge(error: StreamError) -> SendFailure {
+    match error {
+        StreamError::Unseen { is_leaving } => SendFailure::Refused { is_leaving },
+        StreamError::TimedOut => SendFailure::TimedOut,
+        error => SendFailure::Broken(error),
     }
 }

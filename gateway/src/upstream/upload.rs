@@ -1,39 +1,34 @@
 //! A request's content on its way into an HTTP/2 stream, at the pace at which the endpoint takes it.
 //!
 //! Content at hand goes out with the head; for what is still to come there is a task, which ends
-//! with the content, with the endpoint's reset, or with whoever waits for the answer. Bounds: one
-//! frame is held here until there is room for it.
+//! with the content, with the endpoint's reset, or with whoever waits for the answer. It holds
+//! nothing itself: a frame is only asked for when there is room for it.
 
 use std::error::Error as StdError;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h2::{Reason, SendStream};
 use http_body::Body as _;
 use tokio::task::JoinHandle;
 
+use super::http2::{Outlet, StreamError};
 use super::send::SendBody;
 use crate::body::BodyError;
+use crate::http2::frames::Reason;
 
 /// See the module.
 pub(super) struct Upload {
     body: SendBody,
-    stream: SendStream<Bytes>,
-    /// A frame that waits for room, and whether it is the last.
-    waiting: Option<(Bytes, bool)>,
+    outlet: Outlet,
 }
 
 /// The task of an upload; dropped, it ends, and the stream is reset with it.
 pub(super) struct Uploading(Option<JoinHandle<()>>);
 
 impl Upload {
-    pub(super) fn new(body: SendBody, stream: SendStream<Bytes>) -> Self {
-        Upload {
-            body,
-            stream,
-            waiting: None,
-        }
+    pub(super) fn new(body: SendBody, outlet: Outlet) -> Self {
+        Upload { body, outlet }
     }
 
     /// Sends what is at hand; the task that sends the rest, if there is any.
@@ -45,64 +40,40 @@ impl Upload {
     }
 
     /// Ready when all is sent, or nothing more can be.
-    fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+    fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         loop {
+            ready!(self.outlet.poll_room(cx))?;
             // Also while the client is waited for: the endpoint may not want the rest.
-            if let Poll::Ready(reason) = self.stream.poll_reset(cx)? {
-                return Poll::Ready(Err(reason.into()));
-            }
-            if self.waiting.is_some() {
-                ready!(self.poll_room(cx))?;
-                if let Some((data, is_last)) = self.waiting.take() {
-                    self.stream.send_data(data, is_last)?;
-                    if is_last {
-                        return Poll::Ready(Ok(()));
-                    }
-                }
-                continue;
-            }
-            let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+                return self.outlet.poll_stopped(cx).map(Err);
+            };
+            let frame = match frame {
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => {
-                    self.stream.send_reset(reason_of(&error));
+                    self.outlet.reset(reason_of(&error));
                     return Poll::Ready(Ok(()));
                 }
-                None => return Poll::Ready(self.stream.send_data(Bytes::new(), true)),
+                None => {
+                    self.outlet.send(Bytes::new(), true);
+                    return Poll::Ready(Ok(()));
+                }
             };
             match frame.into_data() {
-                Ok(data) if data.is_empty() => {
+                Ok(data) => {
                     let is_last = self.body.is_end_stream();
-                    self.stream.send_data(data, is_last)?;
+                    self.outlet.send(data, is_last);
                     if is_last {
                         return Poll::Ready(Ok(()));
                     }
-                }
-                Ok(data) => {
-                    // The least claim on the connection's window: h2 raises it to what is sent, and
-                    // what waits must not hold room that others could use.
-                    self.stream.reserve_capacity(1);
-                    self.waiting = Some((data, self.body.is_end_stream()));
                 }
                 Err(frame) => {
                     if let Ok(trailers) = frame.into_trailers() {
-                        self.stream.reserve_capacity(0);
-                        return Poll::Ready(self.stream.send_trailers(trailers));
+                        self.outlet.end_with(trailers);
+                        return Poll::Ready(Ok(()));
                     }
                 }
             }
         }
-    }
-
-    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
-        while self.stream.capacity() == 0 {
-            match ready!(self.stream.poll_capacity(cx)) {
-                Some(room) => {
-                    room?;
-                }
-                None => return Poll::Ready(Err(Reason::CANCEL.into())), // it has been reset
-            }
-        }
-        Poll::Ready(Ok(()))
     }
 }
 
@@ -127,7 +98,7 @@ fn reason_of(error: &BodyError) -> Reason {
             .downcast_ref::<h2::Error>()
             .and_then(h2::Error::reason)
         {
-            return reason;
+            return Reason(reason.into());
         }
         cause = error.source();
     }

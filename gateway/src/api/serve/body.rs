@@ -95,6 +95,7 @@ pub(crate) async fn collect(body: Body) -> Result<Bytes, Refusal> {
         BodyError::Cut(_) => errors::too_large(BODY_BYTES_MAX),
         BodyError::Transport(error) => unread(&error),
         BodyError::Stream(error) => unread(&error),
+        BodyError::Broken(error) => unread(&error),
     })
 }
 

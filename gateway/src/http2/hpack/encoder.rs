@@ -1,6 +1,6 @@
 //! Writes heads: names by the static table, values spelt out, nothing remembered.
 
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 
 /// The size a peer's table has until it says otherwise.
 const TABLE_BYTES: u32 = 4096;
@@ -46,6 +46,29 @@ pub(crate) fn status(out: &mut Vec<u8>, status: StatusCode) {
     out.push(0x80 | index);
 }
 
+/// What a request begins with.
+pub(crate) fn request(
+    out: &mut Vec<u8>,
+    method: &Method,
+    is_tls: bool,
+    authority: &str,
+    path: &str,
+) {
+    match *method {
+        Method::GET => out.push(0x82),
+        Method::POST => out.push(0x83),
+        _ => {
+            out.push(2);
+            text(out, method.as_str().as_bytes());
+        }
+    }
+    out.push(if is_tls { 0x87 } else { 0x86 });
+    out.push(1);
+    text(out, authority.as_bytes());
+    out.push(4);
+    text(out, path.as_bytes());
+}
+
 pub(crate) fn field(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
     // What is sensitive is remembered by nobody on the way.
     let kind = if value.is_sensitive() { 0x10 } else { 0 };
@@ -84,10 +107,15 @@ fn text(out: &mut Vec<u8>, text: &[u8]) {
 /// Where the static table has a name.
 fn index(name: &HeaderName) -> Option<usize> {
     let index = match name.as_str() {
+        "accept-charset" => 15,
+        "accept-encoding" => 16,
+        "accept-language" => 17,
         "accept-ranges" => 18,
+        "accept" => 19,
         "access-control-allow-origin" => 20,
         "age" => 21,
         "allow" => 22,
+        "authorization" => 23,
         "cache-control" => 24,
         "content-disposition" => 25,
         "content-encoding" => 26,
@@ -96,16 +124,23 @@ fn index(name: &HeaderName) -> Option<usize> {
         "content-location" => 29,
         "content-range" => 30,
         "content-type" => 31,
+        "cookie" => 32,
         "date" => 33,
         "etag" => 34,
         "expires" => 36,
+        "if-match" => 39,
+        "if-modified-since" => 40,
+        "if-none-match" => 41,
         "last-modified" => 44,
         "link" => 45,
         "location" => 46,
+        "range" => 50,
+        "referer" => 51,
         "retry-after" => 53,
         "server" => 54,
         "set-cookie" => 55,
         "strict-transport-security" => 56,
+        "user-agent" => 58,
         "vary" => 59,
         "via" => 60,
         "www-authenticate" => 61,

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 
 /// Each entry costs as much beside its text.
 const ENTRY_BYTES: usize = 32;
@@ -91,8 +91,9 @@ pub(crate) enum Field {
     Scheme(Bytes),
     Authority(Bytes),
     Path(Bytes),
+    Status(StatusCode),
     Plain(HeaderName, HeaderValue),
-    /// Nothing that a request may have; its name may be named again.
+    /// Nothing that a head may have; its name may be named again.
     Bad(Bytes),
 }
 
@@ -100,6 +101,7 @@ impl Field {
     fn of(name: &[u8], value: Bytes) -> Self {
         let known = match name {
             b":method" => Method::from_bytes(&value).ok().map(Field::Method),
+            b":status" => StatusCode::from_bytes(&value).ok().map(Field::Status),
             b":scheme" => Some(Field::Scheme(value)),
             b":authority" => Some(Field::Authority(value)),
             b":path" => Some(Field::Path(value)),
@@ -122,6 +124,7 @@ impl Field {
             Field::Scheme(_) => b":scheme",
             Field::Authority(_) => b":authority",
             Field::Path(_) => b":path",
+            Field::Status(_) => b":status",
             Field::Plain(name, _) => name.as_str().as_bytes(),
             Field::Bad(name) => name,
         }

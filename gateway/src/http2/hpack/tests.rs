@@ -20,6 +20,8 @@ fn shown(field: &Field) -> String {
         Field::Scheme(value) => format!(":scheme={}", text(value)),
         Field::Authority(value) => format!(":authority={}", text(value)),
         Field::Path(value) => format!(":path={}", text(value)),
+        // No request has one.
+        Field::Status(_) => "bad :status".to_owned(),
         Field::Plain(name, value) => format!("{name}={}", text(value.as_bytes())),
         Field::Bad(name) => format!("bad {}", text(name)),
     }

@@ -82,7 +82,7 @@ impl Fields {
             Field::Scheme(scheme) => once(&mut self.scheme, scheme, self.has_lines),
             Field::Authority(authority) => once(&mut self.authority, authority, self.has_lines),
             Field::Path(path) => once(&mut self.path, path, self.has_lines),
-            Field::Bad(_) => Err(Malformed("a field that no request has")),
+            Field::Bad(_) | Field::Status(_) => Err(Malformed("a field that no request has")),
             Field::Plain(name, value) => {
                 self.has_lines = true;
                 match judge(name, value.as_bytes()) {
