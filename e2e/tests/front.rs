@@ -693,6 +693,8 @@ async fn metrics_and_profiles_count_it(stack: &Stack) {
         .unwrap();
     let text = String::from_utf8_lossy(&metrics.body).into_owned();
     for name in [
+        "sluice_connections_total ",
+        "sluice_connections_given_up_total{reason=\"hasty_resets\"}",
         "apiserver_request_total{cluster=\"main\",code=\"200\",verb=\"list\"}",
         "sluice_refusals_total{code=\"429\",stage=\"limit\"}",
         "sluice_endpoint_ready{",

@@ -187,9 +187,10 @@ async fn fault_13_handshake_flood() {
     let before = front.resident();
     let port = front.site.ports[0];
     let user = front.site.user();
+    let all = full(1_500, 100_000);
     let flood = tokio::spawn(async move {
         let mut open = JoinSet::new();
-        for number in 0..full(1_500, 100_000) {
+        for number in 0..all {
             let user = user.clone();
             open.spawn(async move {
                 let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)).await else {
@@ -228,6 +229,13 @@ async fn fault_13_handshake_flood() {
     println!("{answers} answers to one client beside the flood, {grown} MiB more");
     assert!(answers >= 50, "{answers}");
     assert!(grown <= 64, "{grown} MiB");
+    let mut given_up = 0.0;
+    for reason in ["handshake_failed", "handshake_shed"] {
+        let series = format!("sluice_connections_given_up_total{{reason=\"{reason}\"}}");
+        given_up += front.metric(&series).await;
+    }
+    println!("{given_up} of {all} are counted as given up");
+    assert!(given_up >= all as f64 / 2.0, "{given_up}");
     // And newcomers come in.
     let newcomer = front.site.user().once("GET", QUICK, "").await.unwrap();
     assert_eq!(newcomer.status, 200);

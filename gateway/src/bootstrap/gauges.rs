@@ -10,12 +10,14 @@ use crate::audit::Recorder;
 use crate::clock;
 use crate::control::ControlHandle;
 use crate::flow::LiveState;
+use crate::listener::ListenerCounters;
 use crate::snapshot::{RoutingSnapshot, Target};
 use crate::telemetry::{Gauge, GaugeSource, Reading};
 use crate::upstream::{Cluster, ClusterCounters, EndpointView, ProbeState};
 
 /// Where the values are.
 pub(super) struct Sources {
+    pub(super) listener: Arc<ListenerCounters>,
     pub(super) live: Arc<LiveState>,
     pub(super) snapshot: Arc<ArcSwap<RoutingSnapshot>>,
     pub(super) control: ControlHandle,
@@ -41,6 +43,8 @@ pub(super) fn clusters(snapshot: &RoutingSnapshot) -> Vec<Arc<Cluster>> {
 impl Sources {
     fn read(&self, gauge: Gauge) -> Vec<Reading> {
         match gauge {
+            Gauge::Connections => one(self.listener.accepted.load(Ordering::Relaxed)),
+            Gauge::ConnectionsGivenUp => self.given_up(),
             Gauge::RuleAdmitted => self.rules(|counts| counts.admitted),
             Gauge::RuleRefused => self.rules(|counts| {
                 counts.refused_rate
@@ -77,6 +81,21 @@ impl Sources {
             Gauge::SnapshotsFailed => self.store(|store| store.stats().snapshots_failed),
             Gauge::SnapshotAt => self.store(|store| store.stats().snapshot_at),
         }
+    }
+
+    fn given_up(&self) -> Vec<Reading> {
+        let counters = &self.listener;
+        let all = [
+            ("handshake_failed", &counters.handshake_failures),
+            ("handshake_shed", &counters.handshakes_shed),
+            ("proxy_header", &counters.headers_refused),
+            ("hasty_resets", &counters.closed_for_hurry),
+        ];
+        let reading = |(reason, count): (&str, &AtomicU64)| Reading {
+            value: count.load(Ordering::Relaxed),
+            labels: vec![("reason", reason.to_owned())],
+        };
+        all.into_iter().map(reading).collect()
     }
 
     fn rules(&self, value: impl Fn(&crate::flow::RuleCounts) -> u64) -> Vec<Reading> {

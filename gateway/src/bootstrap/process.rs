@@ -164,6 +164,7 @@ impl Parts<'_> {
             tokio::spawn(schedule::run(store.clone(), schedule, stop));
         }
         telemetry.observe(gauges::source(gauges::Sources {
+            listener: front.counters(),
             live: Arc::clone(&live),
             snapshot: Arc::clone(&snapshot),
             control: control.clone(),

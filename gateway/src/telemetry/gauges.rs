@@ -10,6 +10,10 @@ use super::names;
 /// What can be read so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Gauge {
+    /// Connections of clients that were accepted.
+    Connections,
+    /// Those of them that were given up.
+    ConnectionsGivenUp,
     /// Requests a rule admitted.
     RuleAdmitted,
     /// Requests a rule refused.
@@ -54,7 +58,9 @@ pub enum Gauge {
     SnapshotAt,
 }
 
-const ALL: [Gauge; 21] = [
+const ALL: [Gauge; 23] = [
+    Gauge::Connections,
+    Gauge::ConnectionsGivenUp,
     Gauge::RuleAdmitted,
     Gauge::RuleRefused,
     Gauge::RuleWouldRefuse,
@@ -121,6 +127,8 @@ pub(super) fn register(meter: &Meter, source: GaugeSource) {
 /// The gauge's name, and whether it only grows.
 fn name(gauge: Gauge) -> (&'static str, bool) {
     match gauge {
+        Gauge::Connections => (names::CONNECTIONS, true),
+        Gauge::ConnectionsGivenUp => (names::CONNECTIONS_GIVEN_UP, true),
         Gauge::RuleAdmitted => (names::RULE_ADMITTED, true),
         Gauge::RuleRefused => (names::RULE_REFUSED, true),
         Gauge::RuleWouldRefuse => (names::RULE_WOULD_REFUSE, true),

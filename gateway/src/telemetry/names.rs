@@ -3,6 +3,10 @@
 //! A kube-apiserver's or etcd's own name is used where the meaning is the same, so that dashboards
 //! and alerts carry over.
 
+/// Connections of clients that were accepted.
+pub(super) const CONNECTIONS: &str = "sluice_connections_total";
+/// Connections of clients that were given up, by reason.
+pub(super) const CONNECTIONS_GIVEN_UP: &str = "sluice_connections_given_up_total";
 /// Requests answered, by cluster, verb and code.
 pub(super) const REQUESTS: &str = "apiserver_request_total";
 /// Time to the answer's head, by cluster and verb; watches and tunnels aside.
