@@ -433,13 +433,18 @@ impl Core {
         if head.stream == 0 {
             return Err(Fatal::protocol("a priority of no stream"));
         }
-        if content.len() != 5 {
-            return self.fault(head.stream, Reason::FRAME_SIZE_ERROR, now);
+        let (reason, why) = if content.len() != 5 {
+            (Reason::FRAME_SIZE_ERROR, "a priority of another size")
+        } else if frames::depends_on(content) == Some(head.stream) {
+            (Reason::PROTOCOL_ERROR, "a stream that depends on itself")
+        } else {
+            return Ok(());
+        };
+        // A stream that nobody has opened cannot be reset.
+        if self.is_idle(head.stream) {
+            return Err(Fatal::new(reason, why));
         }
-        if frames::depends_on(content) == Some(head.stream) {
-            return self.fault(head.stream, Reason::PROTOCOL_ERROR, now);
-        }
-        Ok(())
+        self.fault(head.stream, reason, now)
     }
 
     /// Nobody has opened it; those of even numbers would be ours.
@@ -450,9 +455,7 @@ impl Core {
     /// A stream that broke the rules: it is over.
     fn fault(&mut self, id: u32, reason: Reason, now: Instant) -> Result<(), Fatal> {
         frames::reset(&mut self.out, id, reason);
-        if id <= self.seen {
-            self.streams.remember(id);
-        }
+        self.streams.remember(id);
         if let Some(place) = self.streams.place(id) {
             self.remove(place, reason);
             self.events.push(Event::Gone { place, id });

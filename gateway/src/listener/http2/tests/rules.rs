@@ -153,7 +153,7 @@ fn frames_are_held_to_their_rules() {
         (
             "its own parent",
             vec![frame(PRIORITY, 0, 1, &[0, 0, 0, 1, 1])],
-            "reset 1 1",
+            "fatal 1",
         ),
         (
             "its own parent, with a head",
@@ -222,7 +222,17 @@ fn frames_are_held_to_their_rules() {
         (
             "priority of another size",
             vec![frame(PRIORITY, 0, 1, &[0; 4])],
-            "reset 1 6",
+            "fatal 6",
+        ),
+        (
+            "priority of another size, open",
+            vec![open(1), frame(PRIORITY, 0, 1, &[0; 4])],
+            "asked 1, gone 1, reset 1 6",
+        ),
+        (
+            "its own parent, open",
+            vec![open(1), frame(PRIORITY, 0, 1, &[0, 0, 0, 1, 1])],
+            "asked 1, gone 1, reset 1 1",
         ),
         // 6.4
         ("reset of none", vec![reset(0)], "fatal 1"),
