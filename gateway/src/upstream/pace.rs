@@ -18,6 +18,11 @@ const TURN: u64 = 1 << 32;
 /// endpoint that was away has this much more to do and no flood.
 const LAG_MAX: u64 = 256 * (TURN / SHARE_FULL as u64);
 
+/// Turns at full share from which on a lag counts as one request less in flight. A steady load from
+/// few clients never ties: whoever has answered is asked again. What an endpoint has missed in a
+/// pause of a tenth of a second, some hundred turns, would be missed for good.
+const LAG_NOTED: u64 = 16 * (TURN / SHARE_FULL as u64);
+
 /// The least part of its share with which an endpoint begins when it comes back, in percent.
 const RAMP_FLOOR: u64 = 10;
 
@@ -126,6 +131,11 @@ impl Pace {
         let is_known = measured != 0 && age < LATENCY_AGE_MAX.as_millis();
         is_known.then(|| self.latency.load(Ordering::Relaxed))
     }
+}
+
+/// Whether who has this pass is behind another in its turns.
+pub(super) fn is_behind(mine: u64, others: u64) -> bool {
+    others.saturating_sub(mine) > LAG_NOTED
 }
 
 /// By how much the share of an endpoint is divided for its latency, compared with another's.

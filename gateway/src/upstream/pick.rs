@@ -1,11 +1,12 @@
 //! Which of several endpoints gets a request: two are drawn, the less loaded one wins, a tie goes
-//! to the one whose turn it is (see `pace`). Pure: what endpoints look like and randomness are
+//! to the one whose turn it is (see `pace`), and one that has missed turns may have one request more
+//! until it has made up for them. Pure: what endpoints look like and randomness are
 //! arguments.
 //!
 //! Endpoints come in tiers (see [`Tier`]); a worse tier is looked at only when the better ones are
 //! empty, so there is always an answer while there is an endpoint at all.
 
-use super::pace::slowness;
+use super::pace::{is_behind, slowness};
 
 /// How good a choice an endpoint is; lower is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -125,8 +126,11 @@ fn lighter(first: usize, second: usize, burden: impl Fn(usize) -> Burden) -> (us
     let share =
         |mine: &Burden, other: &Burden| (mine.share / slowness(mine.latency, other.latency)).max(1);
     let (share_a, share_b) = (share(&a, &b), share(&b, &a));
-    let load_a = u128::from(a.load) * u128::from(b.share);
-    let load_b = u128::from(b.load) * u128::from(a.share);
+    let load = |mine: &Burden, other: &Burden| {
+        let more = u64::from(is_behind(other.pass, mine.pass));
+        u128::from(mine.load.saturating_add(more)) * u128::from(other.share)
+    };
+    let (load_a, load_b) = (load(&a, &b), load(&b, &a));
     if (load_b, b.pass) < (load_a, a.pass) {
         (second, share_b)
     } else {
@@ -168,6 +172,23 @@ mod tests {
             served.iter().all(|&n| (9_900..=10_100).contains(&n)),
             "{served:?}"
         );
+    }
+
+    /// A steady load: who has answered is asked again, so that nothing ever ties.
+    #[test]
+    fn what_was_missed_in_a_pause_is_made_up_for() {
+        const TURN: u64 = 1 << 16;
+        let (mut served, mut load) = ([0, 250], [10u64, 10]);
+        for n in 0..10_000 {
+            let done = usize::from(mix(n) % 20 >= load[0]);
+            load[done] -= 1;
+            let burden = |at: usize| even(load[at], served[at] * TURN);
+            let (at, _) = choose(&[0, 1], mix(n), |_| Tier::Good, burden).unwrap();
+            load[at] += 1;
+            served[at] += 1;
+            assert!(load[at] <= 12, "one more, and one on its way: {load:?}");
+        }
+        assert!(served[0].abs_diff(served[1]) < 40, "{served:?}");
     }
 
     #[test]
