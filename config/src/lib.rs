@@ -48,7 +48,7 @@ pub use moment::Moment;
 pub use path::FilePath;
 pub use process::{
     Admin, Api, Audit, BreakGlass, Etcd, EtcdAccess, GatewayConfig, Listen, Log, LogFormat,
-    LogLevel, Metastore, MutualTls, ServerTls, Snapshots,
+    LogLevel, Metastore, MutualTls, ServerTls, Snapshots, Tracing,
 };
 pub use rate::{
     InFlight, KeyField, LongRunning, Match, Mode, Queue, Rate, RateRule, RateRules, RateRulesSpec,

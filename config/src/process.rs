@@ -47,6 +47,8 @@ pub struct GatewayConfig {
     /// The process's own log, on standard error.
     #[serde(default)]
     pub log: Log,
+    /// Where traces of requests go; without it none are made.
+    pub tracing: Option<Tracing>,
 }
 
 /// The listener of the Kubernetes side.
@@ -217,6 +219,18 @@ pub struct Audit {
     pub max_backups: u16,
 }
 
+/// Traces of requests, sent to a collector by OTLP over HTTP.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Tracing {
+    /// The collector's URL with the path that takes traces.
+    pub endpoint: Located<String>,
+    /// CAs of the collector's certificate, PEM; needed for `https`.
+    pub ca_file: Option<FilePath>,
+    /// Of a million requests whose callers do not say whether they are traced, so many are.
+    pub samples_per_million: Located<u32>,
+}
+
 /// The process's own log.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -354,6 +368,9 @@ impl GatewayConfig {
         }
         if let Some(audit) = &mut self.audit {
             visit("audit.path", &mut audit.path, false);
+        }
+        if let Some(path) = self.tracing.as_mut().and_then(|it| it.ca_file.as_mut()) {
+            visit("tracing.caFile", path, true);
         }
     }
 }

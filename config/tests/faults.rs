@@ -806,6 +806,25 @@ fn process_files_that_cannot_work_are_faults() {
             &["g.yaml:6:32: audit.maxSize is zero (write a size such as 100MiB)"][..],
         ),
         (
+            "tracing: { endpoint: \"https://c:4318/v1/traces\", samplesPerMillion: 0 }\n",
+            &[
+                "g.yaml:6:22: tracing.endpoint is https, and nobody's certificate is believed (give `caFile`)",
+            ][..],
+        ),
+        (
+            "tracing: { endpoint: \"http://c/v1/traces\", caFile: tls/a.crt, samplesPerMillion: 1000001 }\n",
+            &[
+                "g.yaml:6:52: tracing.caFile is of no use: the endpoint is http (remove it, or write https)",
+                "g.yaml:6:82: `1000001` of a million is more than all (write 1000000 for all)",
+            ][..],
+        ),
+        (
+            "tracing: { endpoint: collector, samplesPerMillion: 0 }\n",
+            &[
+                "g.yaml:6:22: `collector` is not a collector's URL (write it as https://collector.example.com:4318/v1/traces)",
+            ][..],
+        ),
+        (
             "log: { level: verbose }\n",
             &["g.yaml:6:15: unknown value `verbose` (known: error, warn, info, debug, trace)"][..],
         ),
@@ -924,7 +943,7 @@ fn process_and_rules_are_checked_together() {
             "rulesDir: .\ndrain: 1s\n",
             "kind: x\n",
             &[
-                "conf/g.conf:7:1: unknown field `drain` (known: apiVersion, kind, listen, admin, metastore, api, rulesDir, lastGoodFile, zone, audit, upgradeSocket, shutdownDelay, drainTimeout, log)",
+                "conf/g.conf:7:1: unknown field `drain` (known: apiVersion, kind, listen, admin, metastore, api, rulesDir, lastGoodFile, zone, audit, upgradeSocket, shutdownDelay, drainTimeout, log, tracing)",
             ][..],
         ),
     ] {

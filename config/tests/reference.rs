@@ -64,6 +64,10 @@ impl<'de> Deserializer<'de> for Tracer<'_> {
         visitor.visit_u8(1)
     }
 
+    fn deserialize_u32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_u8(1)
+    }
+
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         visitor.visit_some(self)
     }
@@ -107,7 +111,7 @@ impl<'de> Deserializer<'de> for Tracer<'_> {
     }
 
     forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct
+        i8 i16 i32 i64 i128 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct
         tuple tuple_struct map identifier ignored_any
     }
 }

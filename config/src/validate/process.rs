@@ -2,7 +2,7 @@
 
 use crate::address::Network;
 use crate::located::Located;
-use crate::process::{Api, Etcd, EtcdAccess, GatewayConfig};
+use crate::process::{Api, Etcd, EtcdAccess, GatewayConfig, Tracing};
 
 use super::Report;
 
@@ -57,6 +57,9 @@ pub(super) fn check(config: &GatewayConfig, report: &mut Report<'_>) {
     {
         report.fault(zone.at, "zone is empty", "write its name, or leave it out");
     }
+    if let Some(tracing) = &config.tracing {
+        check_tracing(tracing, report);
+    }
     let listen = &config.listen;
     check_networks(
         "listen.proxyProtocolFrom",
@@ -69,6 +72,32 @@ pub(super) fn check(config: &GatewayConfig, report: &mut Report<'_>) {
         report,
     );
     check_addresses(config, report);
+}
+
+fn check_tracing(tracing: &Tracing, report: &mut Report<'_>) {
+    let endpoint = &tracing.endpoint;
+    let rest = |scheme: &str| endpoint.strip_prefix(scheme).filter(|it| !it.is_empty());
+    match (rest("https://"), rest("http://"), &tracing.ca_file) {
+        (Some(_), _, None) => {
+            let message = "tracing.endpoint is https, and nobody's certificate is believed";
+            report.fault(endpoint.at, message, "give `caFile`");
+        }
+        (None, Some(_), Some(file)) => {
+            let message = "tracing.caFile is of no use: the endpoint is http";
+            report.fault(file.at(), message, "remove it, or write https");
+        }
+        (Some(_), _, Some(_)) | (None, Some(_), None) => {}
+        (None, None, _) => {
+            let message = format!("`{}` is not a collector's URL", **endpoint);
+            let help = "write it as https://collector.example.com:4318/v1/traces";
+            report.fault(endpoint.at, message, help);
+        }
+    }
+    let samples = &tracing.samples_per_million;
+    if **samples > 1_000_000 {
+        let message = format!("`{}` of a million is more than all", **samples);
+        report.fault(samples.at, message, "write 1000000 for all");
+    }
 }
 
 fn check_networks(key: &str, networks: &[Located<Network>], report: &mut Report<'_>) {

@@ -16,6 +16,7 @@ use super::notify::notify;
 use super::process::Process;
 use super::{BootstrapError, EndSignals};
 use crate::drain::Drain;
+use crate::telemetry::Traces;
 
 /// How long the end waits for the audit writer: a healthy disk needs milliseconds.
 const AUDIT_FLUSH_MAX: Duration = Duration::from_secs(5);
@@ -148,6 +149,7 @@ impl Process {
         }
         let recorder = self.recorder;
         tokio::task::spawn_blocking(move || recorder.flush(AUDIT_FLUSH_MAX)).await?;
+        close_traces(self.traces).await;
         self.telemetry.close();
         if let Some(store) = self.store {
             store.close().await;
@@ -205,7 +207,16 @@ impl Process {
         }
         let recorder = self.recorder;
         let _ = tokio::task::spawn_blocking(move || recorder.flush(AUDIT_FLUSH_MAX)).await;
+        close_traces(self.traces).await;
         self.telemetry.close();
+    }
+}
+
+/// Off the runtime's threads, which send what is left.
+async fn close_traces(traces: Option<Traces>) {
+    if let Some(traces) = traces {
+        // It has no way to fail that is not in the log already.
+        let _ = tokio::task::spawn_blocking(move || traces.close()).await;
     }
 }
 

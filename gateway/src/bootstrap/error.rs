@@ -52,6 +52,9 @@ pub enum BootstrapError {
     /// Metrics cannot be set up.
     #[error("{0}")]
     Telemetry(#[from] crate::telemetry::TelemetryError),
+    /// Traces cannot be set up.
+    #[error("{0}")]
+    Traces(#[from] crate::telemetry::TraceFault),
     /// The log level cannot be read.
     #[error("{0}")]
     Log(String),

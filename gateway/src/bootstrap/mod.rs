@@ -28,6 +28,7 @@ use sluice_config::{GatewayConfig, KeptError, Loaded};
 use sluice_metastore::backup::Schedule;
 use sluice_metastore::etcd::{EtcdOptions, EtcdTls};
 use sluice_metastore::store::Store;
+use tokio::runtime::Handle;
 
 use self::ending::Over;
 use self::handover::Taking;
@@ -38,7 +39,7 @@ use crate::audit::{self, FileOptions, FileSink, Recorder, Sink};
 use crate::clock;
 use crate::control;
 use crate::profile::Profiles;
-use crate::telemetry::{LogFormat, init_logs};
+use crate::telemetry::{LogFormat, TraceOptions, Traces, init_logs};
 
 pub use ending::Ended;
 pub use error::BootstrapError;
@@ -216,6 +217,35 @@ fn snapshots(config: &GatewayConfig) -> Option<Schedule> {
         keep: usize::try_from(keep.get().get()).unwrap_or(usize::MAX),
         data_dir: metastore.data_dir.as_path().to_owned(),
     })
+}
+
+/// Begins to trace requests, if that is wanted.
+fn start_traces(config: &GatewayConfig) -> Result<Option<Traces>, BootstrapError> {
+    let Some(tracing) = &config.tracing else {
+        return Ok(None);
+    };
+    let sluice_config::Tracing {
+        endpoint,
+        ca_file,
+        samples_per_million,
+    } = tracing;
+    let authorities = match ca_file {
+        None => Vec::new(),
+        Some(path) => {
+            let path = path.as_path();
+            std::fs::read(path).map_err(|source| BootstrapError::File {
+                what: "cannot read the collector's authorities",
+                path: path.to_owned(),
+                source,
+            })?
+        }
+    };
+    let options = TraceOptions {
+        endpoint: endpoint.value.clone(),
+        authorities,
+        samples_per_million: samples_per_million.value,
+    };
+    Ok(Some(Traces::start(&options, Handle::current())?))
 }
 
 fn start_audit(config: &GatewayConfig, profiles: &Profiles) -> Result<Recorder, BootstrapError> {

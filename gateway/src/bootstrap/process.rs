@@ -26,7 +26,7 @@ use crate::flow::LiveState;
 use crate::pipeline::Gateway;
 use crate::profile::Profiles;
 use crate::snapshot::Target;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Telemetry, Traces};
 
 /// How often keys nobody uses are swept from limits and breakers.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
@@ -52,6 +52,7 @@ pub(super) struct Process {
     pub(super) serves_api: bool,
     pub(super) recorder: Recorder,
     pub(super) telemetry: Arc<Telemetry>,
+    pub(super) traces: Option<Traces>,
     /// An operator's wish, by the admin API.
     pub(super) asked_to_end: CancellationToken,
     /// Ends what runs beside the listeners.
@@ -172,7 +173,13 @@ impl Parts<'_> {
             store: store.clone(),
         }));
         let requests = telemetry.requests();
-        let gateway = Gateway::new(Arc::clone(&snapshot), recorder.clone(), requests);
+        let traces = super::start_traces(config)?;
+        let gateway = Gateway::tracing(
+            Arc::clone(&snapshot),
+            recorder.clone(),
+            requests,
+            traces.clone(),
+        );
         let drain = Drain::new();
         let front = tokio::spawn(front.serve(tls, gateway.handler(), drain.clone()));
         let handles = operate::handles(operate::Parts {
@@ -213,6 +220,7 @@ impl Parts<'_> {
             serves_api: false,
             recorder,
             telemetry,
+            traces,
             asked_to_end,
             stop_rest,
             giver: None,

@@ -30,7 +30,7 @@ mod wire;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::request::Parts;
@@ -69,6 +69,23 @@ pub struct Served {
     pub endpoint: Arc<str>,
     /// Endpoints or connections tried, this one included.
     pub attempts: u32,
+    /// When what happened in the last attempt, where the request has asked for it.
+    pub times: Option<Times>,
+}
+
+/// Asks for [`Served::times`], as an extension of the request.
+#[derive(Clone, Copy, Debug)]
+pub struct Timed;
+
+/// The steps of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// A connection was asked for.
+    pub began: Instant,
+    /// It was there.
+    pub connected: Instant,
+    /// The answer had begun.
+    pub answered: Instant,
 }
 
 /// Forwards `request` to an endpoint of `cluster`, on behalf of `ctx.user`. Which one answered is an
@@ -188,6 +205,8 @@ struct Outgoing {
     attempts: u32,
     replays: u32,
     doubt: Doubt,
+    is_timed: bool,
+    times: Option<Times>,
 }
 
 impl Outgoing {
@@ -198,6 +217,7 @@ impl Outgoing {
         body: Body,
         shape: Shape,
     ) -> Result<Self, Refusal> {
+        let is_timed = parts.extensions.get::<Timed>().is_some();
         let path = parts.uri.into_parts().path_and_query;
         let content = (!body.is_end_stream()).then(|| {
             let keeper = Arc::clone(&cluster.keeper);
@@ -214,6 +234,8 @@ impl Outgoing {
             attempts: 0,
             replays: 0,
             doubt: Doubt::default(),
+            is_timed,
+            times: None,
         })
     }
 
@@ -268,6 +290,7 @@ impl Outgoing {
         ticket: &Ticket,
     ) -> Result<(Response<Opened>, Lease), Failure> {
         let endpoint = &ticket.endpoint;
+        let asked = self.is_timed.then(clock::now);
         let lease = endpoint
             .pool
             .lease(&endpoint.address, &view.connector)
@@ -300,6 +323,11 @@ impl Outgoing {
         };
         match sent {
             Ok(response) => {
+                self.times = asked.map(|asked| Times {
+                    began: asked,
+                    connected: began,
+                    answered: clock::now(),
+                });
                 if self.shape.is_point_read {
                     let now = clock::now();
                     endpoint.measure(now.saturating_duration_since(began), now);
@@ -453,6 +481,7 @@ impl Outgoing {
         let served = Served {
             endpoint: hold.endpoint_id(),
             attempts: self.attempts,
+            times: self.times,
         };
         let body = if self.shape.is_watch && parts.status == StatusCode::OK {
             let ending = ctx.ending();

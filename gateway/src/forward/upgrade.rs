@@ -79,6 +79,7 @@ pub(super) async fn forward(
     let served = Served {
         endpoint: Arc::clone(&ticket.endpoint.id),
         attempts,
+        times: None,
     };
     let response = if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         join(cluster, ctx, client, answer, ticket, &protocol)?

@@ -7,6 +7,7 @@
 //! A request takes one snapshot, once. A phase that is against it answers with a refusal, which
 //! becomes HTTP in one place. Nothing here names a configuration type.
 
+mod span;
 mod standing;
 mod trace;
 
@@ -30,7 +31,7 @@ use crate::forwarded;
 use crate::request::RequestInfo;
 use crate::snapshot::{Misrouted, Route, RoutingSnapshot, Target};
 use crate::status::{Refusal, Stage};
-use crate::telemetry::RequestMetrics;
+use crate::telemetry::{RequestMetrics, Traces};
 use standing::{Caller, Standing};
 use trace::{Ids, Trace};
 
@@ -41,6 +42,7 @@ pub struct Gateway {
     snapshot: Arc<ArcSwap<RoutingSnapshot>>,
     recorder: Recorder,
     metrics: RequestMetrics,
+    traces: Option<Traces>,
     ids: Ids,
     rejudge_every: Duration,
 }
@@ -69,8 +71,27 @@ impl Gateway {
             snapshot,
             recorder,
             metrics,
+            traces: None,
             ids: Ids::new(),
             rejudge_every,
+        })
+    }
+
+    /// As [`Gateway::new`], with traces of requests.
+    #[must_use]
+    pub fn tracing(
+        snapshot: Arc<ArcSwap<RoutingSnapshot>>,
+        recorder: Recorder,
+        metrics: RequestMetrics,
+        traces: Option<Traces>,
+    ) -> Arc<Self> {
+        Arc::new(Gateway {
+            snapshot,
+            recorder,
+            metrics,
+            traces,
+            ids: Ids::new(),
+            rejudge_every: standing::REJUDGE_EVERY,
         })
     }
 
@@ -99,6 +120,9 @@ impl Gateway {
             self.recorder.clone(),
             self.metrics.clone(),
         );
+        if let Some(traces) = &self.traces {
+            trace.traced(traces.begin(request.headers_mut(), trace.received()));
+        }
         // The head goes away with the request: keep what a refusal is encoded by.
         let accept = request.headers().get(ACCEPT).cloned();
         let is_head = request.method() == Method::HEAD;
@@ -129,7 +153,7 @@ impl Gateway {
 
     async fn phases(
         &self,
-        request: Request<Body>,
+        mut request: Request<Body>,
         (connection, client): (Arc<Connection>, SocketAddr),
         trace: &mut Trace,
     ) -> Result<(Response<Body>, Admission), Refusal> {
@@ -144,10 +168,13 @@ impl Gateway {
         let snapshot = self.snapshot.load_full();
         let route = route(&snapshot, &connection, &request)?;
         trace.routed(&route.name);
-        let mut verdict = route
+        let mark = trace.mark();
+        let verdict = route
             .authenticator
             .authenticate_from(client.ip(), &connection, request.headers(), trace.wall())
-            .await?;
+            .await;
+        trace.part(span::AUTHN, mark);
+        let mut verdict = verdict?;
         trace.known(&verdict);
         let judged = info.is_long_running().then(|| Arc::clone(&verdict.user));
         // In front of a cluster the authenticator has asked it; the API of our own answers itself.
@@ -160,16 +187,23 @@ impl Gateway {
         }
         let agent = trace.user_agent();
         // A client that is stopped is stopped under whatever name it acts.
+        let mark = trace.mark();
         let entry = route.flows.enter(
             &info,
             &verdict.user,
             verdict.impersonator.as_deref(),
             agent,
             clock::now(),
-        )?;
-        let admission = match entry {
+        );
+        trace.part(span::MATCH, mark);
+        let admission = match entry? {
             Entry::Admitted(admission) => admission,
-            Entry::Waiting(waiting) => waiting.turn(clock::now).await?,
+            Entry::Waiting(waiting) => {
+                let mark = trace.mark();
+                let turn = waiting.turn(clock::now).await;
+                trace.part(span::LIMIT_WAIT, mark);
+                turn?
+            }
         };
         trace.admitted(&admission);
         let tether = judged.map(|user| {
@@ -198,6 +232,9 @@ impl Gateway {
         let response = match &route.target {
             Target::Upstream(cluster) => {
                 let subset = admission.subset();
+                if trace.is_traced() {
+                    request.extensions_mut().insert(forward::Timed);
+                }
                 let forwarding = forward::forward_to(cluster, &context, &info, subset, request);
                 let (response, served) = forwarding.await?;
                 trace.endpoint(served);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method, Response, StatusCode, Uri};
 
+use super::span;
 use super::standing::Standing;
 use crate::audit::{Event, EventStage, Recorder};
 use crate::authn::Verdict;
@@ -18,7 +19,7 @@ use crate::flow::Admission;
 use crate::forward::{Served, Tenure, Traffic};
 use crate::request::RequestInfo;
 use crate::status::Refusal;
-use crate::telemetry::{RequestMetrics, ServedAs, Serving};
+use crate::telemetry::{RequestMetrics, RequestSpan, ServedAs, Serving};
 
 /// Numbers for requests: a random half of this process and a counter, in the form of a UUID.
 pub(super) struct Ids {
@@ -52,6 +53,7 @@ pub(super) struct Trace {
     serving: Option<Serving>,
     cluster: Option<Arc<str>>,
     standing: Option<Standing>,
+    span: Option<Box<RequestSpan>>,
 }
 
 impl Trace {
@@ -88,6 +90,28 @@ impl Trace {
             serving: None,
             cluster: None,
             standing: None,
+            span: None,
+        }
+    }
+
+    /// Gives it the span of a request that is traced.
+    pub(super) fn traced(&mut self, span: Option<Box<RequestSpan>>) {
+        self.span = span;
+    }
+
+    pub(super) fn is_traced(&self) -> bool {
+        self.span.is_some()
+    }
+
+    /// The beginning of a part, where that is traced.
+    pub(super) fn mark(&self) -> Option<Instant> {
+        self.is_traced().then(clock::now)
+    }
+
+    /// A part that began at `mark` is over.
+    pub(super) fn part(&self, name: &'static str, mark: Option<Instant>) {
+        if let (Some(span), Some(mark)) = (&self.span, mark) {
+            span::part(span, name, mark, clock::now());
         }
     }
 
@@ -163,6 +187,9 @@ impl Trace {
     }
 
     pub(super) fn endpoint(&mut self, served: Served) {
+        if let (Some(span), Some(times)) = (&self.span, served.times) {
+            span::attempt(span, times);
+        }
         let facts = &mut self.event().facts;
         facts.endpoint = Some(served.endpoint);
         facts.attempts = served.attempts;
@@ -251,6 +278,9 @@ impl Witness for Trace {
         if let Some(mut event) = self.event.take() {
             event.took = now.saturating_duration_since(self.started);
             event.broken = !whole;
+            if let Some(span) = self.span.take() {
+                span::end(&span, &event, (self.started, now));
+            }
             self.metrics.ended(event.sent, event.broken);
             self.recorder.event(event);
         }

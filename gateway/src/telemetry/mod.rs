@@ -1,20 +1,24 @@
-//! Metrics and logs: instruments bound once, and one place that names them.
+//! Metrics, logs and traces: instruments bound once, and one place that names them.
 //!
 //! Instruments are OpenTelemetry's, read as Prometheus text. No user name is a label: who does what
 //! is in the profiles. Labels come from closed sets, so that no caller can make series.
 
+mod collector;
 mod gauges;
 mod logs;
 mod names;
 mod requests;
+mod traces;
 
 use opentelemetry::metrics::{Meter, MeterProvider as _};
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use prometheus::{Encoder as _, TextEncoder};
 
+pub use collector::CollectorFault;
 pub use gauges::{Gauge, GaugeSource, Reading};
 pub use logs::{LogFormat, init as init_logs};
 pub use requests::{RequestMetrics, ServedAs, Serving};
+pub use traces::{RequestSpan, TraceFault, TraceOptions, Traces};
 
 #[cfg(test)]
 mod tests;
