@@ -75,6 +75,15 @@ pub(crate) fn is_blank(payload: &[u8]) -> bool {
 }
 
 impl<'a> Entry<'a> {
+    /// The revision and the key of a change of one.
+    pub(crate) fn change(&self) -> Option<(Revision, &'a [u8])> {
+        match self {
+            Entry::Put(fields) => Some((fields.mod_revision, fields.key)),
+            Entry::Delete { key, revision } => Some((*revision, key)),
+            _ => None,
+        }
+    }
+
     /// Appends the entry to a payload.
     pub(crate) fn encode(&self, out: &mut BytesMut) {
         match self {

@@ -5,11 +5,14 @@
 //! order, the order, so that events come as they did before. Housekeeping that it holds already may be replayed on top
 //! of it; each entry of that kind sets a value, so doing it again changes nothing in the end.
 
+mod changes;
+
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use bytes::{Bytes, BytesMut};
 
+use self::changes::Changes;
 use crate::codec::{self, Entry, encode_delete, encode_put};
 use crate::cold::{Kept, Residence, load};
 use crate::engine::{Batch, Engine, Epoch, Place, Recovered};
@@ -35,7 +38,8 @@ const LOG_CHUNKS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) state: State,
-    /// How revisions changed their keys.
+    /// Which revisions changed which keys, and in what order those of the checkpoint did.
+    changes: Changes,
     orders: Orders,
     /// Bytes of log replayed.
     pub(crate) replayed: u64,
@@ -83,6 +87,7 @@ struct Loading {
     state: State,
     /// The keys of the checkpoint, until the first batch arrives.
     sorted: Option<Sorted>,
+    changes: Changes,
     orders: Orders,
     replayed: u64,
     /// Where the batch before ended.
@@ -96,6 +101,7 @@ impl Loading {
         Loading {
             state,
             sorted: Some(Sorted::default()),
+            changes: Changes::default(),
             orders: Orders::default(),
             replayed: 0,
             previous: None,
@@ -110,7 +116,12 @@ impl Loading {
             Recovered::Chunk(chunk) => codec::decode(&chunk, |entry, offset| {
                 match (entry, &mut self.sorted) {
                     (Entry::Order { revision, places }, _) => self.orders.learn(revision, places),
-                    (entry, Some(sorted)) => sorted.take(&mut self.state, entry, at(offset))?,
+                    (entry, Some(sorted)) => {
+                        if let Some((revision, key)) = entry.change() {
+                            self.changes.note(revision, key);
+                        }
+                        sorted.take(&mut self.state, entry, at(offset))?;
+                    }
                     (_, None) => {
                         return Err(Error::Corrupt {
                             reason: "a checkpoint inside the log; restore from a backup".to_owned(),
@@ -126,12 +137,13 @@ impl Loading {
                 self.previous = Some(batch.last);
                 self.replayed += batch.payload.len() as u64;
                 codec::decode(&batch.payload, |entry, offset| {
-                    match &entry {
-                        Entry::Put(fields) => self.orders.note(fields.mod_revision, fields.key),
-                        Entry::Delete { key, revision } => self.orders.note(*revision, key),
-                        _ => {}
+                    let change = entry.change();
+                    if self.state.replay(entry, at(offset), seen)?
+                        && let Some((revision, key)) = change
+                    {
+                        self.changes.note(revision, key);
                     }
-                    self.state.replay(entry, at(offset), seen)
+                    Ok(())
                 })
             }
         }
@@ -162,7 +174,8 @@ impl Loading {
         self.end_keys();
         let Loading {
             mut state,
-            mut orders,
+            mut changes,
+            orders,
             replayed,
             ..
         } = self;
@@ -180,9 +193,10 @@ impl Loading {
             revision: state.floor,
             done: 0,
         };
-        orders.settle();
+        changes.settle(state.floor);
         Found {
             state,
+            changes,
             orders,
             replayed,
         }
@@ -209,40 +223,24 @@ pub(crate) fn spoil(state: &mut State) {
 /// # Errors
 /// `Corrupt` when the order of a revision is not one of its changes.
 pub(crate) fn rebuild_log(found: &Found, log: &Log) -> Result<(), Error> {
-    let Found { state, orders, .. } = found;
-    log.drop_below(state.floor);
-    let mut changes: Vec<(Revision, &[u8])> = Vec::new();
-    for (key, history) in state.index.iter() {
-        let recent = history
-            .versions()
-            .map(Version::revision)
-            .filter(|revision| *revision >= state.floor);
-        changes.extend(recent.map(|revision| (revision, key)));
-    }
-    // Stable: within a revision they stay in key order. What was written in key order comes as runs.
-    changes.sort_by_key(|change| change.0);
+    log.drop_below(found.state.floor);
     let mut chunk: Vec<(Revision, &[u8])> = Vec::new();
-    for sorted in changes.chunk_by(|one, two| one.0 == two.0) {
+    for (revision, keys) in found.changes.by_revision() {
         if chunk.len() >= LOG_CHUNK {
             log.fill(chunk.iter().copied());
             chunk.clear();
         }
-        let sorted = sorted.iter().copied();
-        let revision = sorted
-            .clone()
-            .next()
-            .map_or(Revision::ZERO, |first| first.0);
-        let Some(places) = orders.of(revision) else {
-            chunk.extend(sorted);
+        let Some(places) = found.orders.of(revision) else {
+            chunk.extend(keys.map(|key| (revision, key)));
             continue;
         };
-        let count = sorted.len();
-        let made = order::arrange(sorted, places).ok_or_else(|| Error::Corrupt {
+        let count = keys.len();
+        let made = order::arrange(keys, places).ok_or_else(|| Error::Corrupt {
             reason: format!(
                 "the order kept of revision {revision} is not one of its {count} changes; restore from a backup"
             ),
         })?;
-        chunk.extend(made);
+        chunk.extend(made.into_iter().map(|key| (revision, key)));
     }
     log.fill(chunk.iter().copied());
     Ok(())

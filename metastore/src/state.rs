@@ -298,7 +298,7 @@ impl State {
     }
 
     /// Replays one entry of the log, whose version lies at `place`. Entries at or below `seen`, the revision
-    /// the checkpoint already held, have had their effect.
+    /// the checkpoint already held, have had their effect. Answers whether it changed a key.
     ///
     /// # Errors
     /// `Corrupt` when a write is not the next one.
@@ -307,20 +307,18 @@ impl State {
         entry: Entry<'_>,
         place: Option<Place>,
         seen: Revision,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         match entry {
-            Entry::Put(fields) => {
-                if fields.mod_revision > seen {
-                    self.step_to(fields.mod_revision)?;
-                    self.set(&fields, place);
-                }
+            Entry::Put(fields) if fields.mod_revision > seen => {
+                self.step_to(fields.mod_revision)?;
+                self.set(&fields, place);
+                return Ok(true);
             }
-            Entry::Delete { key, revision } => {
-                if revision > seen {
-                    self.step_to(revision)?;
-                    self.delete(key, revision);
-                }
+            Entry::Delete { key, revision } if revision > seen => {
+                self.step_to(revision)?;
+                return Ok(self.delete(key, revision).is_some());
             }
+            Entry::Put(_) | Entry::Delete { .. } => {}
             Entry::Grant { id, ttl } => self.grant(id, ttl),
             Entry::Revoke(id) => self.forget_lease(id),
             Entry::Floor(at) => self.raise_floor(at),
@@ -330,7 +328,7 @@ impl State {
                 });
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Writes a version as it was once made.

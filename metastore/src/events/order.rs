@@ -11,12 +11,10 @@
 //! places    2  0  1
 //! ```
 //!
-//! A running store has the order in its log of changes; this is how a checkpoint and a replay carry
-//! it over to the next process.
+//! A running store has the order in its log of changes; this is how a checkpoint carries it over to the
+//! next process. What is replayed comes as it was made.
 
 use std::collections::BTreeMap;
-
-use bytes::Bytes;
 
 use crate::Revision;
 
@@ -43,41 +41,20 @@ pub(crate) fn arrange<T>(sorted: impl Iterator<Item = T>, places: &[usize]) -> O
     places.iter().map(take).collect()
 }
 
-/// The orders met while reading back what an engine holds.
+/// The orders met in a checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     known: BTreeMap<Revision, Vec<usize>>,
-    /// The revision being replayed, and its keys so far.
-    open: (Revision, Vec<Bytes>),
 }
 
 impl Orders {
-    /// Notes the next change of a replay.
-    pub(crate) fn note(&mut self, revision: Revision, key: &[u8]) {
-        if self.open.0 != revision {
-            self.settle();
-            self.open.0 = revision;
-        }
-        self.open.1.push(Bytes::copy_from_slice(key));
-    }
-
     /// Takes what a checkpoint says.
     pub(crate) fn learn(&mut self, revision: Revision, places: Vec<usize>) {
         self.known.insert(revision, places);
     }
 
-    /// Ends the revision being replayed.
-    pub(crate) fn settle(&mut self) {
-        let (revision, keys) = std::mem::take(&mut self.open);
-        if keys.len() > 1 {
-            let keys: Vec<&[u8]> = keys.iter().map(Bytes::as_ref).collect();
-            if let Some(places) = places(&keys) {
-                self.known.insert(revision, places);
-            }
-        }
-    }
-
-    /// The places of a settled revision's changes; `None` when they were made in key order.
+    /// The places of a revision's changes; `None` when they were made in key order, or come from the
+    /// log, as they were made.
     pub(crate) fn of(&self, revision: Revision) -> Option<&[usize]> {
         self.known.get(&revision).map(Vec::as_slice)
     }
