@@ -331,8 +331,10 @@ impl Log {
         let chunks = self.chunks.read();
         let buried = |mask, revision: Revision| {
             for slot in slots(mask) {
+                // Never back, not for a moment: whoever looks meanwhile would take itself for one
+                // that missed nothing.
                 if let Some(buried) = self.buried.get(slot) {
-                    buried.store(revision.get(), Ordering::Release);
+                    buried.fetch_max(revision.get(), Ordering::AcqRel);
                 }
             }
         };
@@ -341,7 +343,7 @@ impl Log {
                 buried(chunk.mask, chunk.last);
                 continue;
             }
-            let changes = chunk.changes_from(Revision::ZERO);
+            let changes = chunk.changes_from(old);
             let below = changes.iter().take_while(|change| change.revision < floor);
             below.for_each(|change| buried(change.family.mask(), change.revision));
             return;
@@ -473,5 +475,36 @@ mod tests {
         assert!(log.is_quiet(pods, Revision::new(3)));
         assert!(log.is_quiet(leases, Revision::new(2)));
         assert!(!log.is_quiet(None, Revision::new(2)));
+    }
+
+    /// The floor rises again and again within one chunk, while a watcher that was overtaken looks.
+    #[test]
+    fn who_was_overtaken_stays_so_while_the_floor_rises() {
+        let log = Log::new(0);
+        for revision in 2..400 {
+            log.push(chunk(revision, "/registry/pods/x"));
+        }
+        let pods = Some(Family::of(b"/registry/pods/y"));
+        let at = Revision::new;
+        log.bury(at(1), at(100));
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let is_ready = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            let looking = scope.spawn(|| {
+                is_ready.wait();
+                let mut looks = 0_u64;
+                while !is_over.load(Ordering::Relaxed) {
+                    assert!(log.is_overtaken(pods, at(99)), "after {looks} looks");
+                    looks += 1;
+                }
+            });
+            is_ready.wait();
+            for round in 0..3_000 {
+                log.bury(at(100 + round % 200), at(101 + round % 200));
+            }
+            is_over.store(true, Ordering::Relaxed);
+            looking.join().unwrap();
+        });
+        assert!(log.is_overtaken(pods, at(299)) && !log.is_overtaken(pods, at(300)));
     }
 }
