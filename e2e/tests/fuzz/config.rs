@@ -1,5 +1,5 @@
 //! Configuration files: whatever is wrong with one is told with its place, and a remark put before
-//! the first line moves every place down by a line and changes nothing else.
+//! the first line of one that is not empty moves every place down by a line and changes nothing else.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -95,9 +95,14 @@ fn check(dir: &Path, input: &[u8]) -> Result<Verdict, String> {
         false => dir.join("rules/rules.yaml"),
     };
     let first = read(dir, &file, is_process, input)?;
+    let is_text = std::str::from_utf8(input);
+    let is_empty = is_text.is_ok_and(|text| text.trim().is_empty());
+    if is_empty && first.is_ok() {
+        return Err("an empty file is taken".to_owned());
+    }
     let remarked = [b"# a remark\n", input].concat();
-    // A mark of the byte order is one at the beginning only.
-    if std::str::from_utf8(input).is_ok() && !input.starts_with(b"\xef\xbb\xbf") {
+    // A mark of the byte order is one at the beginning only; and a remark is not nothing.
+    if is_text.is_ok() && !is_empty && !input.starts_with(b"\xef\xbb\xbf") {
         let moved = read(dir, &file, is_process, &remarked)?;
         let moved_back = moved.map_err(|faults| {
             let back = |mut fault: Diagnostic| {
