@@ -16,10 +16,10 @@ pub enum BodyError {
     /// The peer's stream broke.
     #[error("body stream broke: {0}")]
     Transport(#[from] hyper::Error),
-    /// The peer's HTTP/2 stream broke.
-    #[error("body stream broke: {0}")]
-    Stream(#[from] h2::Error),
-    /// The upstream's HTTP/2 stream broke, and how.
+    /// The client's HTTP/2 stream was reset, with this code (RFC 9113, section 7).
+    #[error("body stream was reset: code {0}")]
+    Reset(u32),
+    /// The upstream's HTTP/2 stream broke otherwise, and how.
     #[error("body stream broke: {0}")]
     Broken(String),
     /// A bound was exceeded or the gateway gave the body up.

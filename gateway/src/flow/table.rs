@@ -168,8 +168,8 @@ impl FlowTable {
         }
     }
 
-    /// As [`FlowTable::admit`], but where the rule has a line, it is waited in; of a request made as `user` by an impersonator. Rules look at the
-    /// user, as a kube-apiserver's own limits do; a client's breaker stops either, since whom
+    /// As [`FlowTable::admit`], but where the rule has a line, it is waited in; of a request made as
+    /// `user` by an impersonator. Rules look at the user, as a kube-apiserver's own limits do; a client's breaker stops either, since whom
     /// somebody acts as is theirs to choose.
     ///
     /// # Errors

@@ -4,7 +4,6 @@
 //! with the content, with the endpoint's reset, or with whoever waits for the answer. It holds
 //! nothing itself: a frame is only asked for when there is room for it.
 
-use std::error::Error as StdError;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -92,17 +91,10 @@ impl Future for Upload {
 
 /// The reset that ended the client's content, handed on; any other fault is our own.
 fn reason_of(error: &BodyError) -> Reason {
-    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if let Some(reason) = error
-            .downcast_ref::<h2::Error>()
-            .and_then(h2::Error::reason)
-        {
-            return Reason(reason.into());
-        }
-        cause = error.source();
+    match error {
+        BodyError::Reset(code) => Reason(*code),
+        _ => Reason::INTERNAL_ERROR,
     }
-    Reason::INTERNAL_ERROR
 }
 
 impl Uploading {

@@ -94,8 +94,7 @@ pub(crate) async fn collect(body: Body) -> Result<Bytes, Refusal> {
     collected.map_err(|error| match error {
         BodyError::Cut(_) => errors::too_large(BODY_BYTES_MAX),
         BodyError::Transport(error) => unread(&error),
-        BodyError::Stream(error) => unread(&error),
-        BodyError::Broken(error) => unread(&error),
+        error @ (BodyError::Reset(_) | BodyError::Broken(_)) => unread(&error),
     })
 }
 

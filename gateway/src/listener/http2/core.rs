@@ -20,6 +20,7 @@ use super::wakes::{Bell, Wakes};
 use crate::http2::flow::{Allowance, Credit};
 use crate::http2::frames::{self, CONTENT_MAX, MAX_31, PREFACE, Reason};
 use crate::http2::hpack::{Decoder, Encoder, encoder};
+use crate::http2::pieces::finish_block;
 use crate::http2::settings;
 
 /// What the ping behind the first goodbye says, so that its echo is known.
@@ -208,7 +209,12 @@ impl Core {
         if !lines.contains_key(DATE) {
             encoder::field(&mut self.out, &DATE, &date());
         }
-        self.finish_block(start, id, is_last);
+        finish_block(
+            &mut self.out,
+            start,
+            id,
+            if is_last { frames::END_STREAM } else { 0 },
+        );
         if is_last {
             self.close_sending(place);
         }
@@ -226,40 +232,8 @@ impl Core {
         for (name, value) in lines {
             encoder::field(&mut self.out, name, value);
         }
-        self.finish_block(start, id, true);
+        finish_block(&mut self.out, start, id, frames::END_STREAM);
         self.close_sending(place);
-    }
-
-    /// Ends a header block that begins at `start`: its length is known now, and what is more than a
-    /// frame goes into others.
-    fn finish_block(&mut self, start: usize, id: u32, is_last: bool) {
-        let flags = if is_last { frames::END_STREAM } else { 0 };
-        let length = self.out.len() - start - frames::HEAD_BYTES;
-        if length <= CONTENT_MAX {
-            let mut head = Vec::with_capacity(frames::HEAD_BYTES);
-            frames::begin(
-                &mut head,
-                length,
-                frames::HEADERS,
-                flags | frames::END_HEADERS,
-                id,
-            );
-            if let Some(place) = self.out.get_mut(start..start + frames::HEAD_BYTES) {
-                place.copy_from_slice(&head);
-            }
-            return;
-        }
-        let block = self.out.split_off(start + frames::HEAD_BYTES);
-        self.out.truncate(start);
-        let (mut kind, mut flags) = (frames::HEADERS, flags);
-        let mut pieces = block.chunks(CONTENT_MAX).peekable();
-        while let Some(piece) = pieces.next() {
-            if pieces.peek().is_none() {
-                flags |= frames::END_HEADERS;
-            }
-            frames::write(&mut self.out, kind, flags, id, piece);
-            (kind, flags) = (frames::CONTINUATION, 0);
-        }
     }
 
     /// How much of a content may be sent now.

@@ -34,7 +34,7 @@ use super::orders::{Order, Orders};
 use super::upload::Upload;
 use super::wakes::{Bell, ORDERS, Wakes};
 use super::{date, head};
-use crate::body::{Body, BodyError};
+use crate::body::Body;
 use crate::clock;
 use crate::context::Connection;
 use crate::http2::frames::{Fatal, Reason};
@@ -597,8 +597,10 @@ fn step(
                 core.data(place, rest, true);
                 return Step::Over;
             }
-            Poll::Ready(Some(Err(error))) => {
-                core.abort(place, reason(&error));
+            // What an upstream's reset said is not said on: "refused" would promise that nothing was
+            // done, behind half an answer.
+            Poll::Ready(Some(Err(_))) => {
+                core.abort(place, Reason::INTERNAL_ERROR);
                 return Step::Over;
             }
             Poll::Ready(Some(Ok(frame))) => frame,
@@ -621,20 +623,4 @@ fn step(
         (false, _) if core.room(place) == 0 => Step::NoRoom,
         _ => Step::Again,
     }
-}
-
-/// What an upstream's reset said is said on, unless it says that nothing is amiss.
-fn reason(error: &BodyError) -> Reason {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if let Some(reason) = error
-            .downcast_ref::<h2::Error>()
-            .and_then(h2::Error::reason)
-            .filter(|reason| *reason != h2::Reason::NO_ERROR)
-        {
-            return Reason(reason.into());
-        }
-        cause = error.source();
-    }
-    Reason::INTERNAL_ERROR
 }

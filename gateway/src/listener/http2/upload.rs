@@ -13,6 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 
 use super::wakes::Bell;
+use crate::body::BodyError;
 use crate::http2::frames::Reason;
 
 /// The reader's end.
@@ -166,12 +167,12 @@ fn count(bytes: usize) -> u32 {
 
 impl Body for Upload {
     type Data = Bytes;
-    type Error = h2::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut state = self.0.state.lock();
         if !state.held.is_empty() {
             let bytes = state.take();
@@ -189,9 +190,7 @@ impl Body for Upload {
                     .take()
                     .map(|lines| Ok(Frame::trailers(lines))),
             ),
-            End::Broken(Reason(reason)) => {
-                Poll::Ready(Some(Err(h2::Error::from(h2::Reason::from(reason)))))
-            }
+            End::Broken(Reason(code)) => Poll::Ready(Some(Err(BodyError::Reset(code)))),
             End::Open => {
                 match &mut state.reader {
                     Some(reader) => reader.clone_from(cx.waker()),
